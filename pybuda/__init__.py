@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NoReturn
 
+import sambahost  # noqa: F401  # before PyTorch, without which it says what to install
 from pef.arguments import tell
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify

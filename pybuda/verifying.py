@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from pef.arguments import misfits
 from pef.warned import warn
-from sambahost.golden import Compares, GoldenRule, Tolerance
+from sambahost.golden import NUMBERS, Compares, GoldenRule, Tolerance
 from sambahost.watcher import Watched
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType
 from .config import Chosen
-from .errors import counted, require_kind
+from .errors import PyBudaError, require_kind
 from .optimizers import Optimizer
 from .schedulers import LearningRateScheduler
 
@@ -106,8 +107,8 @@ class VerifyConfig:
     def __post_init__(self) -> None:
         """Warn of what has no effect. Raise `PyBudaError` for what would compare nothing."""
         require_kind(test_kind=(self.test_kind, TestKind), verify_all=(self.verify_all, bool))
-        for name in ("epochs", "steps", "accumulation_steps", "microbatch_count"):
-            counted(name, getattr(self, name), 1)
+        if odd := misfits(**{name: (getattr(self, name), kind) for name, kind in NUMBERS.items()}):
+            raise PyBudaError("\n".join(odd))
         for name, (default, says) in _IDLE.items():
             if getattr(self, name) != default:
                 warn(f"{name}: on hardware modules are {says}; it has no effect here")

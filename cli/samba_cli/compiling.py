@@ -14,7 +14,7 @@ import click
 
 from .compile_options import options_from
 from .shell import DONE, Settings, Wrong, is_terminal
-from .targets import check_targets
+from .targets import check_kind, check_targets
 
 _NOT_MODELS = {
     ".pt": "a PyTorch file of weights",
@@ -45,6 +45,7 @@ def compile_to_file(
     log = Path(f"{target}.log")
     for written in (target, log) if log.is_file() else (target,):
         check_targets((written,), (source, *read, *data_files(source, written)))
+    check_kind(target, ".pef")
     import sambac
     from pef.report import File, report
     from sambac.emit import write_log

@@ -21,7 +21,7 @@ from pef.report import File, Report, page, report
 from pef.report.diff import Difference, differences
 from pef.text import WIDTH, human_bytes, name_text, plural, sentence_lines
 
-from .targets import check_targets
+from .targets import check_kind, check_targets
 
 
 def read_report(path: Path) -> Report:
@@ -36,6 +36,7 @@ def write_page(path: Path, target: Path, against: Path | None) -> str:
     Raises `Wrong` for a `target` that cannot be written, or is one of the files.
     """
     check_targets([target], [path, against])
+    check_kind(target, ".html")
     text = page(read_report(path), None if against is None else read_report(against))
     write_text(target, text)
     return f"{target}: {human_bytes(len(text.encode()))}; open it in a browser."

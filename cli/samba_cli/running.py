@@ -141,8 +141,9 @@ def _check_targets(words: Words) -> None:
     """Refuse at once what could not be written in the end; many runs write nothing."""
     targets = (words["output"], words["profile"], words["save"])
     if targets != (None, None, None):
-        from .targets import check_targets
+        from .targets import check_kind, check_targets
 
+        check_kind(words["profile"], ".json")
         sources = (words["file"], words["inputs_file"], *files_read(words["inputs"]))
         check_targets(targets, (*sources, *files_read(words["expect"])))
         # A checkpoint may take the place of the one that the run began with.

@@ -22,7 +22,7 @@ from .shell import (
     talk_options,
     version_option,
 )
-from .targets import check_target
+from .targets import check_kind, check_target
 from .tuning import HELP, OPTIONS, tune_to_file
 
 _PEF = click.Path(path_type=Path)
@@ -284,6 +284,7 @@ def extract(file: Path, section: int, output: Path) -> int:
     takes, does and gives what `sambac inspect` shows for the section.
     """
     check_target(output, file)
+    check_kind(output, ".onnx")
     with needs_compiler():
         from sambac.reconstruct.extract import extract_section
     click.echo("\n".join(map(str, extract_section(file, section, output))))

@@ -55,9 +55,6 @@ Exit codes:
   130  interrupted (143: by SIGTERM)
 """
 
-# More than any machine has; far more take minutes to start.
-_MOST_THREADS = 256
-
 
 class _FiniteRange(click.FloatRange):
     """A number from 0 on; not NaN, with which every element differs, nor infinity, with none."""
@@ -124,7 +121,7 @@ _TOLERANCE = _FiniteRange(min=0)
 )
 @single_option(
     "--threads",
-    type=click.IntRange(min=1, max=_MOST_THREADS),
+    type=int,
     metavar="N",
     help="Threads to compute with.",
 )

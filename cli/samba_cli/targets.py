@@ -11,6 +11,26 @@ from .shell import Wrong
 
 File = str | os.PathLike[str]
 
+# What a file is by its ending: of another kind than these, none is called so.
+_KINDS = {
+    ".csv": "a table",
+    ".html": "a page",
+    ".json": "JSON",
+    ".npy": "an array",
+    ".npz": "a file of arrays",
+    ".onnx": "an ONNX model",
+    ".pef": "a PEF",
+    ".pt": "a PyTorch file",
+    ".pt2": "an exported program",
+    ".pth": "a PyTorch file",
+    ".py": "Python source",
+    ".safetensors": "a file of weights",
+    ".svg": "a picture",
+    ".toml": "a file of settings",
+    ".yaml": "a file of rules",
+    ".yml": "a file of rules",
+}
+
 
 def check_targets(outputs: Iterable[File | None], sources: Iterable[File | None]) -> None:
     """Refuse early what would fail after minutes or destroy something; None is no file."""
@@ -24,6 +44,19 @@ def check_targets(outputs: Iterable[File | None], sources: Iterable[File | None]
         if any(_same(output, other) for other in seen):
             raise Wrong(f"{output} is named twice; give each output a file of its own.")
         seen.append(output)
+
+
+def check_kind(output: File | None, ending: str) -> None:
+    """Refuse a name whose ending is that of another kind of file than those that end in `ending`.
+
+    Any ending that says nothing will do; None is no file.
+    """
+    suffix = Path(output or "").suffix.lower()
+    if suffix in _KINDS and suffix != ending:
+        raise Wrong(
+            f"{output} would be {_KINDS[suffix]} by its name, and {_KINDS[ending]} is what is "
+            f"written; give a name that ends with {ending}."
+        )
 
 
 def check_target(output: File, source: File) -> None:

@@ -22,7 +22,7 @@ from .results import check_checkpoint, check_ending, save
 from .running import StopRequest, Words, interruptible, provider_of
 from .shell import DONE, Wrong
 from .state_words import begin, hyperparams, memory_lines
-from .targets import check_targets
+from .targets import check_kind, check_targets
 from .train_options import trains
 from .train_progress import LogError, LossLog, Tally, bar
 
@@ -31,6 +31,7 @@ _SMALLER = "A smaller learning rate (--hyperparam lr=...) or --max-grad-norm may
 
 def run_training(words: Words) -> int:
     """Train, evaluate, or both, as the command line says, and return the exit code."""
+    check_kind(words["log_csv"], ".csv")
     check_targets(
         (words["log_csv"], words["save"], words["output"]),
         (words["file"], words["data"], words["eval_data"]),

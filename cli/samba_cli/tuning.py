@@ -12,7 +12,7 @@ import click
 from .compile_options import options_from
 from .compiling import data_files, files_read, model_file, named, progress
 from .shell import DONE
-from .targets import check_targets
+from .targets import check_kind, check_targets
 
 if TYPE_CHECKING:
     from sambac.tuning_file import HostTuning, Measured
@@ -51,6 +51,7 @@ def tune_to_file(
     options = options_from(words)
     target = output or Path(f"{source.stem}.tuning.toml")
     check_targets((target,), (source, *files_read(words), *data_files(source, target)))
+    check_kind(target, ".toml")
     import sambac
 
     begin = time.perf_counter()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pef.arguments import NAME, NUMBER, WHOLE, Kind, instance, named, some
+from pef.arguments import NAME, NUMBER, THREADS, Kind, instance, named, some
 from pef.program import Program
 from pef.wording import to_compile_with
 
@@ -27,11 +27,6 @@ _OPTIONS = instance(
 _PROGRESS = Kind("a function of a stage's name", callable).or_none()
 _GRAPHS = some(instance(GraphSource, ""), "a list of sambac.GraphSource")
 _SHARED = named(NAME, "a dict of regions by name").or_none()
-_MOST_THREADS = 256  # as sambarun takes; far more stop the machine for minutes
-_THREADS = Kind(
-    f"a whole number from 1 to {_MOST_THREADS}",
-    lambda value: WHOLE.above(0).fits(value) and not WHOLE.above(_MOST_THREADS).fits(value),
-).or_none()
 _SECONDS = NUMBER.above(0).or_none()
 
 
@@ -127,7 +122,7 @@ def tune(
     Raises as `compile` does.
     """
     require_arguments(options=(options, _OPTIONS), progress=(progress, _PROGRESS))
-    require_arguments(threads=(threads, _THREADS), seconds=(seconds, _SECONDS))
+    require_arguments(threads=(threads, THREADS.or_none()), seconds=(seconds, _SECONDS))
     chosen = options or CompileOptions()
     if chosen.tuning is not None:
         raise CompileError("tuning: it is measured anew; leave it out.")

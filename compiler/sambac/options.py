@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
-from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, Kind, instance, some
+from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, instance, some
 from pef.wording import listed
 
 from .errors import CompileError, require_arguments
@@ -130,7 +130,7 @@ class CompileOptions:
     )
     arch: str = option(
         "sn40l",
-        Kind("the name of an architecture or a path", PATH.fits),
+        PATH._replace(words="the name of an architecture or a path"),
         Scope.PROGRAM,
         Spelling("--arch", "The device: sn10, sn30, sn40l, or a TOML file.", "NAME|FILE"),
         record=file_name,

@@ -9,11 +9,44 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import torch
 
+from pef.arguments import LIMIT, NUMBER, WHOLE, Kind
+
 if TYPE_CHECKING:
     import onnx
 
 Compares: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], bool]"
 Tolerance: TypeAlias = "float | Mapping[torch.dtype, float] | None"
+
+
+def _is_correlation(value: object) -> bool:
+    return NUMBER.fits(value) and -1 <= float(value) <= 1  # type: ignore[arg-type]  # a number
+
+
+def _is_tolerance(value: object) -> bool:
+    """Tell whether each number of a tolerance is a limit; NaN passes nothing, infinity all."""
+    by_type = value if isinstance(value, Mapping) else {torch.float32: value}
+    types = all(isinstance(dtype, torch.dtype) for dtype in by_type)
+    return types and all(LIMIT.or_none().fits(each) for each in by_type.values())
+
+
+_TOLERANCE = Kind(f"{LIMIT.words}, or a dict of them by type of torch, or None", _is_tolerance)
+NUMBERS: Mapping[str, Kind] = {
+    "pcc": Kind("a correlation, from -1 to 1", _is_correlation).or_none(),
+    "rtol": _TOLERANCE,
+    "atol": _TOLERANCE,
+    "relative_atol": LIMIT,
+    "scale_loss": Kind("a number that is not infinite", lambda value: LIMIT.fits(_size(value))),
+    **dict.fromkeys(
+        ("epochs", "steps", "accumulation_steps", "microbatch_count"), WHOLE.at_least(1)
+    ),
+    "checkpoint_interval": WHOLE.at_least(0),
+}
+"""What the numbers may be that say how results are verified, and how much is run for it."""
+
+
+def _size(value: object) -> object:
+    """Return the magnitude of a number, and whatever else as it is."""
+    return abs(float(value)) if NUMBER.fits(value) else value  # type: ignore[arg-type]  # a number
 
 
 @dataclass(frozen=True)

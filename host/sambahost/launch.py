@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from zlib import crc32
 
+from pef.arguments import MOST_THREADS
 from sambahost.errors import HostError
 
 
@@ -118,7 +119,7 @@ def threads_of_share(environment: Mapping[str, str] = os.environ) -> int | None:
         return None
     share = max(1, (os.cpu_count() or 1) // place.local_size)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else share
-    return min(share, allowed)
+    return min(share, allowed, MOST_THREADS)
 
 
 def _place(environment: Mapping[str, str]) -> _ProcessPlace | None:

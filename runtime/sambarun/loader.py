@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pef
-from pef.arguments import FLAG, PATH, WHOLE, Kind, instance
+from pef.arguments import FLAG, PATH, THREADS, Kind, instance
 
 from .device.image import Image
 from .errors import RunError, require
@@ -15,9 +15,9 @@ from .sessions import threads as threading_modes
 from .sessions.opening import Tuning, be_quiet, require_provider
 from .sessions.provider import CPU, Provider
 
-_SOURCE = Kind(
-    "the path of a PEF, or a pef.Program,",
-    lambda value: isinstance(value, pef.Program) or PATH.fits(value),
+_SOURCE = PATH._replace(
+    words="the path of a PEF, or a pef.Program,",
+    fits=lambda value: isinstance(value, pef.Program) or PATH.fits(value),
 )
 _REDUCER = Kind(
     "an object with the method `start` of sambarun.Reducer",
@@ -40,9 +40,10 @@ def load(
 ) -> Executable:
     """Open a PEF, or take a program that is in memory, and make it ready to run.
 
-    `threads` limits how many threads an operator uses (None: one per core). `own_process` says
-    that nothing else in this process uses onnxruntime: all sessions then share one pool of
-    threads, which is fastest for many sections, but cannot be undone and breaks other sessions.
+    `threads` limits how many threads an operator uses, to 1 to 256 (None: one per core).
+    `own_process` says that nothing else in this process uses onnxruntime: all sessions then share
+    one pool of threads, which is fastest for many sections, but cannot be undone and breaks other
+    sessions.
     `link` lets adjacent sections run as one. `prepack=False` leaves weights in the file instead of
     rearranging a copy, which starts faster, needs less memory and runs slower. `one_shot` chooses
     all such trade-offs for a program that runs once. `reducer` reduces gradients over processes
@@ -55,7 +56,7 @@ def load(
     """
     require(
         source=(source, _SOURCE),
-        threads=(threads, WHOLE.or_none()),
+        threads=(threads, THREADS.or_none()),
         reducer=(reducer, _REDUCER),
         provider=(provider, _PROVIDER),
     )

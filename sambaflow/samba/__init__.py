@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sambahost  # noqa: F401  # before PyTorch, without which it says what to install
 from sambaflow import is_demo, is_internal
 
 # Before the function `tensor` below, which takes the name of this module in the package.

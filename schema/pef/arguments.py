@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from math import inf
 from operator import index
 from types import ModuleType
 from typing import NamedTuple, ParamSpec, SupportsFloat, TypeGuard, TypeVar
@@ -22,6 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SHORT = 40
+MOST_THREADS = 256  # more than any machine has; far more stop it for minutes
 
 
 def _whole(value: object) -> str:
@@ -143,16 +145,46 @@ def _is_number(value: object) -> bool:
     return True
 
 
+def _is_limit(value: object) -> bool:
+    """Tell whether others can be compared with `value`: all pass infinity, and none passes NaN."""
+    return NUMBER.fits(value) and 0 <= float(value) < inf  # type: ignore[arg-type]  # a number
+
+
 def _is_by_name(value: object) -> TypeGuard[Mapping[str, object]]:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, (str, os.PathLike)) and not _no_file(os.fspath(value))
+
+
+def _odd_path(value: object) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        return _whole(value)
+    name = os.fspath(value)
+    return f"{_whole(name)}, {_no_file(name)}"
+
+
+def _no_file(name: str | bytes) -> str:
+    """Return why no file has this name; an empty text where one may."""
+    if isinstance(name, bytes):
+        return "which is no text"
+    if not name:
+        return "which is empty"
+    return "with a null character in it" if "\0" in name else ""
 
 
 ANY = Kind("anything", lambda _: True)
 NAME = instance(str, "a name")
 FLAG = instance(bool, "True or False")
-PATH = Kind("a path", lambda value: isinstance(value, (str, os.PathLike)))
+PATH = Kind("a path", _is_path, _odd_path)
 WHOLE = Kind("a whole number", _is_whole)
+THREADS = Kind(
+    f"a whole number from 1 to {MOST_THREADS}",
+    lambda value: WHOLE.above(0).fits(value) and not WHOLE.above(MOST_THREADS).fits(value),
+)
 NUMBER = Kind("a number", _is_number)
+LIMIT = Kind("a number from 0 on that is not infinite", _is_limit)
 BY_NAME = named(ANY, "a dict by name")
 NAMES = some(NAME, "a list or tuple of names")
 WHOLES = some(WHOLE, "a list of whole numbers, such as [0, 2],")

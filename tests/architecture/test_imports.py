@@ -86,6 +86,21 @@ except sambac.CompileError as error:
     )
 
 
+@pytest.mark.parametrize("package", ["sambaflow.samba", "pybuda"])
+def test_without_torch_its_packages_say_what_to_install(package: str) -> None:
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import {package}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1] == (
+        "ModuleNotFoundError: sambaflow.samba and pybuda need PyTorch, which is not installed; "
+        "pip install 'sambaflow[torch]'"
+    )
+    assert "During handling" not in done.stderr
+
+
 _ROOTS = (
     "sambaflow",
     "host/sambahost",

@@ -217,7 +217,7 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=ones", "--section-ids", "0.."], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0..99999999999"], "no section 3"),
         (["--input", "x=ones", "--sections", ""], "no sections of type"),
-        (["--input", "x=ones", "--threads", "99999"], "not in the range"),
+        (["--input", "x=ones", "--threads", "99999"], "threads is 99999; a whole number from 1"),
         (
             ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "-1"],
             "not in the range",

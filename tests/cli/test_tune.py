@@ -186,6 +186,8 @@ def test_damaged_files_are_a_sentence(
         ),
         (("tune", "--tuning", "x"), "No such option"),
         (("tune", "-o", "net.onnx"), "net.onnx is the input"),
+        (("tune", "-o", "w.onnx"), "w.onnx would be an ONNX model by its name, and a file of sett"),
+        (("compile", "-o", "w.NPZ"), "w.NPZ would be a file of arrays by its name, and a PEF is "),
         (("tune", "--optimizer", "sgd:lr=0.1"), "add --train"),
         (("compile", "--tuning", "none.toml"), "none.toml: cannot read the tuning file: No such"),
         (("compile", "--tuning", "."), "cannot read the tuning file: Is a directory"),

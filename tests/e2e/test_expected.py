@@ -1,6 +1,7 @@
 """Quantised programs measured by what their user expects of outputs: labels, or numbers."""
 
 import json
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -148,6 +149,8 @@ def test_open_batches_have_their_own_number_of_labels(tmp_path: Path) -> None:
 def test_files_that_hold_no_arrays_by_name_are_told(tmp_path: Path, option: str) -> None:
     np.savez_compressed(tmp_path / "x.npz", x=X)
     whole = (tmp_path / "x.npz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "foreign.npz", "w") as archive:
+        archive.writestr("notes.txt", "no array")
     damaged = bytes(255 - byte if 100 <= at < 200 else byte for at, byte in enumerate(whole))
     np.save(tmp_path / "single.npy", X)
     files = {
@@ -155,6 +158,7 @@ def test_files_that_hold_no_arrays_by_name_are_told(tmp_path: Path, option: str)
         "words.npz": (b"words", "words.npz: it is no .npz file, or damaged."),
         "cut.npz": (whole[:-40], "it is no .npz file, or damaged (File is not a zip file)"),
         "damaged.npz": (damaged, "it is no .npz file, or damaged ("),
+        "foreign.npz": (None, "foreign.npz: notes.txt: no array; store arrays alone"),
         "none.npz": (None, "No such file or directory."),
     }
     for name, (content, words) in files.items():

@@ -285,6 +285,16 @@ def test_a_pipeline_by_hand_is_verified(monkeypatch) -> None:
         ({"epochs": -1}, "epochs is -1; a whole number from 1 on"),
         ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5; a whole number from 1 on"),
         ({"microbatch_count": 0}, "microbatch_count is 0; a whole number from 1 on"),
+        ({"checkpoint_interval": -1}, "checkpoint_interval is -1; a whole number from 0 on"),
+        (
+            {"pcc": "x", "rtol": True},
+            "pcc is 'x'; a correlation, from -1 to 1.*\nrtol is True; a nu",
+        ),
+        ({"pcc": float("nan")}, "pcc is nan; a correlation, from -1 to 1, or None was expected"),
+        ({"rtol": float("inf")}, "rtol is inf; a number from 0 on that is not infinite, or a dict"),
+        ({"atol": {torch.float32: -1.0}}, "atol is a dict; a number from 0 on that is not infin"),
+        ({"relative_atol": None}, "relative_atol is None; a number from 0 on that is not infinite"),
+        ({"scale_loss": float("inf")}, "scale_loss is inf; a number that is not infinite"),
     ],
 )
 def test_settings_that_would_compare_nothing_are_refused(setting: dict, says: str) -> None:

@@ -41,6 +41,13 @@ def test_the_relative_part_is_of_what_was_expected() -> None:
         assert_close(torch.tensor([2.0]), torch.tensor([1.0]), threshold=0.0, rtol=0.5)
 
 
+@pytest.mark.parametrize("limit", [_INF, _NAN, -1, True, "x"])
+@pytest.mark.parametrize("name", ["threshold", "rtol"])
+def test_with_which_all_or_nothing_would_pass(name: str, limit: object) -> None:
+    with pytest.raises(TypeError, match=f"{name} is {limit!r}; expected a number from 0 on"):
+        assert_close(torch.ones(1), torch.zeros(1), **{name: limit})
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_default_is_wider_for_sixteen_bits(dtype: torch.dtype) -> None:
     exact = torch.tensor([1.0])

@@ -174,12 +174,12 @@ def load_arch(name_or_path: str) -> Arch:
     Raises `CompileError` for a name that is neither, and for a file with mistakes, all of which
     it lists.
     """
-    if name_or_path in builtin_archs():
-        return _builtin(name_or_path)
-    path = Path(name_or_path)
+    if (name := str(name_or_path)) in builtin_archs():  # of a path, too
+        return _builtin(name)
+    path = Path(name)
     if path.is_file():
         return parse_arch(_read(path), str(path))
-    raise CompileError(_unknown(name_or_path))
+    raise CompileError(_unknown(name))
 
 
 def load_device(name_or_path: str, tiles: int | None = None, chips: int = 1) -> Arch:

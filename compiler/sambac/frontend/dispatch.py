@@ -20,10 +20,10 @@ import onnx
 import onnx_ir as ir
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from pef.arguments import shown
+from pef.arguments import PATH, shown
 from pef.foreign import why
 from pef.wording import listed
-from sambac.errors import CompileError
+from sambac.errors import CompileError, require_arguments
 from sambac.graph.protos import skeleton
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 from sambac.models import Inputs, Model, Shapes
@@ -51,6 +51,8 @@ def load(
     `dynamic_shapes` says which of its sizes stay open, as torch.export.export takes it.
     Raises `CompileError` for whatever cannot be read or used.
     """
+    if isinstance(model, (str, os.PathLike)):
+        require_arguments(model=(model, PATH))
     if is_torch(model):
         return _load_torch(model, options, inputs, dynamic_shapes)
     if isinstance(model, type):

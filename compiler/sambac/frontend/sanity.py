@@ -18,7 +18,7 @@ import onnx_ir as ir
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
-from sambac.graph.nodes import Holder, all_nodes, all_tensors
+from sambac.graph.nodes import Holder, all_nodes, all_tensors, input_at
 from sambac.kernels.registry import schema, why_run_kills
 
 # What ONNX's own schemas are asked for.
@@ -37,12 +37,9 @@ def require_sound(model: ir.Model, name: str) -> None:
         *_repeated_inputs(model),
         *_odd_constants(model),
     ]
-    # These rely on names that are text.
-    problems = problems or [
-        *_undefined(model),
-        *_odd_operands(model),
-        *odd_attributes(model),
-    ]
+    # These rely on names that are text, and the last on attributes that can be read.
+    problems = problems or [*_undefined(model), *odd_attributes(model)]
+    problems = problems or [*_odd_operands(model)]
     if problems:
         raise CompileError(f"{name} is damaged: {listed(problems)}; export or copy it again")
 
@@ -128,6 +125,34 @@ def _odd_operands(model: ir.Model) -> Iterator[str]:
                 yield f"{who} has {outputs} outputs, {len(node.outputs)} are named"
             if reason := why_run_kills(node):
                 yield f"{who} cannot be run: {reason}"
+            if _never_ends(node):
+                yield f"{who} never ends: nothing counts its trips or changes its condition"
+
+
+def _never_ends(node: ir.Node) -> bool:
+    """Tell whether `node` is a Loop that goes on for as long as somebody waits."""
+    body = node.attributes.get("body")
+    if (node.domain, node.op_type) != ("", "Loop") or input_at(node, 0) is not None:
+        return False
+    graph: object = None if body is None else body.value
+    if not isinstance(graph, ir.Graph) or len(graph.inputs) < 2 or not graph.outputs:
+        return False
+    begins = input_at(node, 1)
+    return (begins is None or _is_true(begins, None)) and _is_true(
+        graph.outputs[0], graph.inputs[1]
+    )
+
+
+def _is_true(value: ir.Value, carried: ir.Value | None) -> bool:
+    """Tell whether `value` is a constant that is true, or the one that is `carried` on."""
+    producer = value.producer()
+    while (
+        producer is not None and producer.op_type == "Identity" and producer.inputs[0] is not None
+    ):
+        value = producer.inputs[0]
+        producer = value.producer()
+    constant = ir.convenience.get_const_tensor(value)
+    return value is carried or (constant is not None and bool(constant.numpy().all()))
 
 
 @cache
@@ -212,9 +237,15 @@ _LEAST: Mapping[tuple[str, str, str], int] = {
     ("", "GatherND", "batch_dims"): 0,
     **{("", op_type, name): 1 for op_type, names in _COUNTS.items() for name in names},
 }
-# Those whose square is a divisor must not be so large that 64 bits hold zeros of it.
+# Counts are kept in 32 bits in places, where 2**62 is 0; squares of block sizes in 64.
 _MOST: Mapping[tuple[str, str, str], int] = {
-    ("", op_type, "blocksize"): 2**31 - 1 for op_type in ("DepthToSpace", "SpaceToDepth")
+    ("", op_type, name): 2**31 - 1
+    for op_type, names in {
+        **_COUNTS,
+        "DepthToSpace": ("blocksize",),
+        "SpaceToDepth": ("blocksize",),
+    }.items()
+    for name in names
 }
 # Libraries keep axes in 32 bits; no tensor has that many.
 _AXES = range(-(2**31), 2**31)
@@ -225,6 +256,18 @@ _WORDS: Mapping[tuple[str, str, str], tuple[str, ...]] = {
 }
 
 
+# Of other numbers some kernels make one of these and some the other, and rewrites take neither.
+_SWITCHES = frozenset((
+    "align_corners", "allowzero", "antialias", "broadcast", "ceil_mode", "center_point_box",
+    "count_include_pad", "detect_negative", "detect_positive", "exclude_outside", "exclusive",
+    "fmod", "input_forget", "interleaved", "inverse", "is_case_sensitive", "is_causal", "is_test",
+    "keepdims", "largest", "layout", "linear_before_reset", "new_axis", "noop_with_empty_axes",
+    "one_class", "onesided", "output_sequence", "periodic", "reverse", "saturate",
+    "select_last_index", "sorted", "spatial", "storage_order", "training_mode", "transA", "transB",
+    "transBatchA", "transBatchB", "upper", "zeros",
+))  # fmt: skip
+
+
 def odd_attributes(model: ir.Model) -> Iterator[str]:
     """Find attributes that lack, are of another type than their operator wants, or mean nothing."""
     bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
@@ -232,8 +275,14 @@ def odd_attributes(model: ir.Model) -> Iterator[str]:
         for node in all_nodes(body):
             where = f"operator {node.op_type} '{node.name or ''}'"
             opset = body.opset_imports.get(node.domain, 1)
-            for problem in _odd(node, opset, inside=isinstance(body, ir.Function)):
+            inside = isinstance(body, ir.Function)
+            for problem in (*_several_values(node), *_odd(node, opset, inside=inside)):
                 yield f"{where} {problem}"
+
+
+def _several_values(node: ir.Node) -> Iterator[str]:
+    if (node.domain, node.op_type) == ("", "Constant") and len(node.attributes) != 1:
+        yield f"has {len(node.attributes)} attributes; it has to have one, which is its value"
 
 
 def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
@@ -254,6 +303,8 @@ def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:
             yield f"has the attribute '{name}' of {attribute.value}"
         elif not attribute.is_ref() and (words := _other_words(node, attribute)):
             yield f"has the attribute '{name}' of '{attribute.value}'; it has to be {words}"
+        elif name in known and name in _SWITCHES and _other_than_a_switch(attribute):
+            yield f"has the attribute '{name}' of {attribute.value}; it has to be 0 or 1"
     for name, wanted in known.items():
         if wanted.required and name not in node.attributes:
             yield f"lacks the attribute '{name}'"
@@ -296,6 +347,12 @@ def _integers(attribute: ir.Attr) -> Sequence[int]:
     if attribute.type == ir.AttributeType.INTS:
         return attribute.as_ints()
     return (attribute.as_int(),) if attribute.type == ir.AttributeType.INT else ()
+
+
+def _other_than_a_switch(attribute: ir.Attr) -> bool:
+    """Tell whether what switches something is an integer and neither on nor off."""
+    is_whole = not attribute.is_ref() and attribute.type == ir.AttributeType.INT
+    return is_whole and attribute.as_int() not in (0, 1)
 
 
 def _other_words(node: ir.Node, attribute: ir.Attr) -> str:

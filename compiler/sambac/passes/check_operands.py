@@ -6,8 +6,18 @@ Operands whose sizes cannot fit, where shape inference lets them pass (`CheckSha
     ConvTranspose       x [N, C, ...], w [C, M / group, ...], bias [M]
     Gemm                bias that broadcasts to [M, N]
     PRelu               slope that broadcasts to x
+    Squeeze             axes that are not empty: inference keeps all sizes then, and the kernel none
+                        of 1
 
 Sizes that are open may fit. Branches are not looked at, as they may never run.
+
+Operands without a rank, of operators that rely on one (`CheckRanks`): for some ranks onnxruntime
+does not refuse the run but ends the process.
+
+    Conv, GridSample        w and grid, with which x is compared
+    ConvInteger, DFT, QLinearConv, STFT    x
+    Einsum                  all
+    Concat                  inputs of the model, beside something that has a rank
 
 Windows that it refuses, by its own reason (`CheckWindows`):
 
@@ -27,7 +37,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.errors import CompileError
-from sambac.graph.nodes import input_at, int_attribute, text_attribute
+from sambac.graph.nodes import all_nodes, input_at, int_attribute, text_attribute
 from sambac.graph.origins import place_of
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 
@@ -88,6 +98,14 @@ def _slope(node: ir.Node) -> Iterator[str]:
         yield f"the slope {_spell(slope)} does not broadcast to the input {_spell(x)}"
 
 
+def _squeezed(node: ir.Node) -> Iterator[str]:
+    attribute, given = node.attributes.get("axes"), input_at(node, 1)
+    constant = None if given is None else ir.convenience.get_const_tensor(given)
+    listed = attribute is not None and not attribute.as_ints()
+    if listed or (constant is not None and constant.size == 0):
+        yield "its axes are empty, which may mean none or all; leave them out, or list some"
+
+
 def _broadcasts(sizes: Sizes, wanted: Sizes) -> bool:
     """Tell whether `sizes` may broadcast to `wanted`, which stays what it is."""
     pairs = zip(reversed(sizes), reversed(wanted), strict=False)
@@ -105,6 +123,7 @@ _CHECKS: Mapping[str, Callable[[ir.Node], Iterator[str]]] = {
     "ConvTranspose": _transposed,
     "Gemm": _product,
     "PRelu": _slope,
+    "Squeeze": _squeezed,
 }
 
 
@@ -128,6 +147,59 @@ class CheckShapes(Pass):
                 "\n".join(("sizes do not fit; correct the weights or the inputs:", *wrong))
             )
         return ir.passes.PassResult(model, modified=False)
+
+
+_FIRST = (0,)
+_RANKED: Mapping[str, Sequence[int] | None] = {
+    "Concat": None,
+    "Conv": (1,),
+    "ConvInteger": _FIRST,
+    "DFT": _FIRST,
+    "Einsum": None,
+    "GridSample": (1,),
+    "QLinearConv": _FIRST,
+    "STFT": _FIRST,
+}
+"""Operators that rely on ranks, and the operands whose ranks they are; None means all."""
+
+
+@dataclass(frozen=True)
+class CheckRanks(Pass):
+    """Raise `CompileError` listing every operand that has to have a rank and has none."""
+
+    name: ClassVar[str] = "check_ranks"
+    operators: ClassVar[frozenset[str] | None] = frozenset(_RANKED)
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Check `model`, subgraphs included; it is not changed."""
+        wrong = [
+            f"  {node.op_type} '{node.name}'{place_of(node)}: '{value.name}'"
+            for node in all_nodes(model.graph)
+            if node.domain == "" and node.op_type in _RANKED
+            for value in _without_rank(node, model.graph.inputs)
+        ]
+        if wrong:
+            head = (
+                "the number of dimensions is not known of what these operators read; declare "
+                "shapes in the model, or give those of its inputs (--input NAME=SHAPE):"
+            )
+            raise CompileError("\n".join((head, *wrong)))
+        return ir.passes.PassResult(model, modified=False)
+
+
+def _without_rank(node: ir.Node, inputs: Sequence[ir.Value]) -> Iterator[ir.Value]:
+    """Yield the operands of `node` that have to have a rank and have none.
+
+    `inputs` are those of the model.
+    """
+    wanted = _RANKED[node.op_type]
+    given = [(at, value) for at, value in enumerate(node.inputs) if value is not None]
+    unknown = [value for at, value in given if value.shape is None and at in (wanted or (at,))]
+    if node.op_type == "Concat":
+        # What the model computes itself is of the others' rank, or it does not run anywhere.
+        some = any(value.shape is not None for _, value in given)
+        unknown = [value for value in unknown if some and value in inputs]
+    yield from unknown
 
 
 _CONVOLUTIONS = frozenset({"Conv", "ConvTranspose"})

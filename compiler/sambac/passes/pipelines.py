@@ -18,7 +18,7 @@ from dataclasses import replace
 from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
 from .check_kernels import CheckKernels
-from .check_operands import CheckShapes, CheckWindows
+from .check_operands import CheckRanks, CheckShapes, CheckWindows
 from .convolve_first import ConvolveFirst
 from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -59,6 +59,7 @@ LEGALIZE: tuple[Pass, ...] = (
     OwnOutputs(),
     SpellSlices(),
     InferShapes(),
+    CheckRanks(),
     CheckShapes(),
     CheckWindows(),
     WidenMasks(),

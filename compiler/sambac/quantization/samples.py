@@ -81,6 +81,12 @@ def read_arrays(path: str | os.PathLike[str], option: str) -> dict[str, Array]:
             f"{option}: {path} is a single array; make an .npz of arrays by their names: "
             "numpy.savez(FILE, NAME=array)."
         )
+    found: Mapping[str, object] = arrays
+    odd = [name for name, array in found.items() if not isinstance(array, np.ndarray)]
+    if odd:
+        raise CompileError(
+            f"{option}: {path}: {listed(odd)}: no array; store arrays alone, with numpy.savez."
+        )
     return arrays
 
 

@@ -54,10 +54,8 @@ def choose(count: int | None, own_process: bool) -> Threads:
     """Return how to run with `count` threads (None: as many as the machine has cores).
 
     `own_process` makes the pool of the whole process, once. If there is one already it is used,
-    whatever its size: onnxruntime cannot replace it. Raises `RunError` for a count below one.
+    whatever its size: onnxruntime cannot replace it.
     """
-    if count is not None and count < 1:
-        raise RunError(f"The number of threads is {count}; it must be 1 or more.")
     if own_process:
         _make_pool(count or 0)
     return Threads(count or 0, own_process)

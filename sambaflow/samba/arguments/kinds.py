@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -11,6 +10,8 @@ from operator import index
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from pef import arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,12 @@ def _is_by_name(value: object) -> bool:
 FLAG = ArgumentKind("True or False", lambda v: isinstance(v, (bool, np.bool_)), frozenset({bool}))
 COUNT = ArgumentKind("a whole number", _is_whole, frozenset({int}))
 NUMBER = ArgumentKind("a number", _is_number, frozenset({int, float}))
-LIMIT = ArgumentKind("a number", lambda v: _is_number(v) and v == v, frozenset({int}))
-"""A number that others are compared with, which NaN is no use for."""
+LIMIT = ArgumentKind(arguments.LIMIT.words, arguments.LIMIT.fits)
+"""A number that others are compared with, which neither NaN nor infinity is of use for."""
 RATE = ArgumentKind("a number", _is_rate, frozenset({int, float}))
 """A number of an optimizer, which torch takes as a tensor of one element, too."""
 NAME = ArgumentKind("a name", lambda v: isinstance(v, str), frozenset({str}))
-PATH = ArgumentKind("a path", lambda v: isinstance(v, (str, os.PathLike)), frozenset({str}))
+PATH = ArgumentKind("a path", lambda v: v == "" or arguments.PATH.fits(v))
 MODULE = instance(nn.Module, "a torch.nn.Module")
 TENSOR = instance(Tensor, "a tensor")
 MAPPING = ArgumentKind("a dict by name", _is_by_name)

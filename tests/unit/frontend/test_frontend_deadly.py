@@ -7,6 +7,7 @@ from typing import Any
 import onnx
 import pytest
 
+import sambac
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -25,6 +26,7 @@ from sambac.options import CompileOptions
         ("GroupNormalization", {"num_groups": 0}),
         ("Attention", {"q_num_heads": 0, "kv_num_heads": 1}),
         ("Attention", {"q_num_heads": 1, "kv_num_heads": 0}),
+        ("Attention", {"q_num_heads": 1, "kv_num_heads": 2**62}),
         ("DepthToSpace", {"blocksize": 2**32}),
         ("SpaceToDepth", {"blocksize": 2**62}),
     ],
@@ -68,3 +70,68 @@ def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
     text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
     with pytest.raises(CompileError, match=f"(?s){says}"):
         load(onnx.parser.parse_model(text), CompileOptions())
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("y = Conv(x, w)", "Conv .*: 'w'$"),
+        ("y = QLinearConv(b, s, z, k, s, z, s, z)", "QLinearConv .*: 'b'$"),
+        ("y = ConvInteger(b, k)", "ConvInteger .*: 'b'$"),
+        ("y = DFT<axis = 1>(x)", "DFT .*: 'x'$"),
+        ("y = STFT(x, one, , one)", "STFT .*: 'x'$"),
+        ("y = GridSample(x, w)", "GridSample .*: 'w'$"),
+        ('y = Einsum<equation = "ij->ji">(x)', "Einsum .*: 'x'$"),
+        ("y = Concat<axis = 0>(x, v)", "Concat .*: 'x'$"),
+        (
+            """y = If<then_branch = a () => (p) { p = DFT<axis = 1>(x) },
+            else_branch = e () => (q) { q = Identity(x) }>(c)""",
+            "DFT .*: 'x'$",
+        ),
+    ],
+)
+def test_what_has_no_rank_where_one_is_relied_on(body: str, said: str) -> None:
+    """Given a scalar, or too few dimensions, onnxruntime ends the process."""
+    constants = "float s = {1}, uint8 z = {0}, int64 one = {1}, uint8[1,2,1,1] k = {1, 2}"
+    ports = "float x, float w, uint8 b, bool c, float[2] v"
+    graph = f"g ({ports}) => (float y) <{constants}> {{{body}}}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {graph}')
+    for value in [*model.graph.input[:3], *model.graph.output]:
+        value.type.tensor_type.ClearField("shape")
+    if "ConvInteger" in body:
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT32
+    if "QLinearConv" in body:
+        model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    with pytest.raises(CompileError, match=f"(?sm)number of dimensions is not known.*{said}"):
+        sambac.compile(model)
+
+
+def test_ranks_that_the_model_finds_itself_are_left_to_it() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[4] x, int64[r] s) => (float[8] y) { h = Reshape(x, s) y = Concat<axis = 0>(h, x) }"""
+    program = sambac.compile(onnx.parser.parse_model(text))
+    assert [port.name for port in program.graphs[0].outputs] == ["y"]
+
+
+@pytest.mark.parametrize(
+    ("operands", "condition", "ends"),
+    [
+        (", , x", "", False),
+        (", go, x", "d = Identity(c)", False),
+        (", , x", "d = Constant<value = bool {1}>()", False),
+        ("n, , x", "d = Identity(c)", True),
+        (", stop, x", "d = Identity(c)", True),
+        (", , x", "d = Not(c)", True),
+    ],
+)
+def test_loops_that_never_end(operands: str, condition: str, ends: bool) -> None:
+    text = f"""<ir_version: 8, opset_import: ["": 17]> g (float[2] x, int64 n, bool stop) =>
+    (float[2] y) <bool go = {{1}}> {{ y = Loop<body = b (int64 i, bool c, float[2] p) =>
+    (bool {"d" if condition else "c"}, float[2] q)
+    {{ {condition} q = Add(p, p) }}>({operands}) }}"""
+    model = onnx.parser.parse_model(text)
+    if ends:
+        load(model, CompileOptions())
+        return
+    with pytest.raises(CompileError, match="Loop '' never ends: nothing counts its trips"):
+        load(model, CompileOptions())

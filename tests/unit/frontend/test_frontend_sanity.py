@@ -325,6 +325,21 @@ GRAPH = onnx.AttributeProto.GRAPH
             "has the attribute 'axis' of 2147483648",
         ),
         (
+            lambda: model(helper.make_node("Gemm", ["x", "x"], ["y"], transB=100)),
+            "operator Gemm '' has the attribute 'transB' of 100; it has to be 0 or 1",
+        ),
+        (
+            lambda: model(helper.make_node("ReduceSum", ["x"], ["y"], keepdims=-1)),
+            "has the attribute 'keepdims' of -1; it has to be 0 or 1",
+        ),
+        (
+            lambda: model(
+                helper.make_node("Constant", [], ["c"], value_int=1, value_float=1.0),
+                helper.make_node("OneHot", ["x", "c", "x"], ["y"]),
+            ),
+            "operator Constant '' has 2 attributes; it has to have one, which is its value",
+        ),
+        (
             lambda: model(helper.make_node("ScatterND", ["x", "x", "x"], ["y"], reduction="ad")),
             "'reduction' of 'ad'; it has to be none or add or mul or min or max",
         ),

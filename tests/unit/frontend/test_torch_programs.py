@@ -181,8 +181,12 @@ def test_what_files_lack(file: Path, tmp_path: Path) -> None:
         (f"{tmp_path / 'other.py'}:make", "there is no file"),
         (tmp_path / "none.pt2", "there is no file"),
         (file.with_name("code.pt2"), "is no exported program"),
+        (file.with_name("parts.pt2"), "parts.pt2' cannot be read: zipfiles that span multiple"),
     ):
         file.with_name("code.pt2").write_text("text")
+        # The end of an archive on two disks, at which the library stumbles.
+        ends = b"PK\6\7" + bytes(12) + b"\2\0\0\0" + b"PK\5\6" + bytes(18)
+        file.with_name("parts.pt2").write_bytes(ends)
         with pytest.raises(CompileError, match=message):
             load(model, _PLAIN)
 

@@ -19,6 +19,7 @@ _WRONG = {
     "float[3,2] x, float[5,3] w, float[3,5] c) => (float y)"
     " { y = Gemm<transA=1, transB=1>(x, w, c)": r"\[3, 5\] does not broadcast",
     "float[2,3] x, float[2] w) => (float y) { y = PRelu(x, w)": r"slope \[2\]",
+    "float[1,3] x) => (float y) <int64[0] a = {}> { y = Squeeze(x, a)": "axes are empty",
     "float[2,3] x, float[4,5] w) => (float y) { y = MatMul(x, w)": "Incompatible",
     "float[2,3] x, float[4,5] w) => (float y) { y = Concat<axis=0>(x, w)": "Inferred=5",
     "float[2,3] x, float[4,5] w) => (float y) { y = Add(x, w)": "Incompatible",
@@ -28,6 +29,8 @@ _RIGHT = (
     "float[1,4,8] x, float[6,2,3] w, float[6] b) => (float y) { y = Conv<group=2>(x, w, b)",
     "float[2,3] x, float[3,5] w, float[2,1] c) => (float y) { y = Gemm(x, w, c)",
     "float[2,3,4] x, float[3,1] w) => (float y) { y = PRelu(x, w)",
+    "float[1,3] x) => (float y) { y = Squeeze(x)",
+    "float[1,3] x) => (float y) <int64[1] a = {0}> { y = Squeeze(x, a)",
 )
 
 

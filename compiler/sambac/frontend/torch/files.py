@@ -26,23 +26,22 @@ def program_from(path: str) -> ExportedProgram:
     """Return the program in a .pt2 file; raise `CompileError` if there is none, or code in it."""
     if not Path(path).is_file():
         raise CompileError(f"there is no file '{path}'; check its path")
-    if not zipfile.is_zipfile(path):
-        raise CompileError(f"'{path}' is no exported program; make one with torch.export.save")
     with quiet():
         try:
-            return program_in(path)
-        except (
-            RuntimeError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            AssertionError,
-        ) as error:
+            return _program_of_archive(path)
+        except (CompileError, OSError, MemoryError):
+            raise
+        except Exception as error:  # of readers of other people, who may stumble in any way
             raise CompileError(
                 f"'{path}' cannot be read: {why(root_cause(error), first_sentence)}; save it again "
                 f"with PyTorch {torch.__version__}"
             ) from error
+
+
+def _program_of_archive(path: str) -> ExportedProgram:
+    if not zipfile.is_zipfile(path):
+        raise CompileError(f"'{path}' is no exported program; make one with torch.export.save")
+    return program_in(path)
 
 
 def made_by(path: str) -> tuple[object, object]:
