@@ -18,7 +18,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, is_float, number, op, rank, sizes, stop
+from .operators import constant, converted, is_float, number, op, rank, sizes, stop
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -46,6 +46,10 @@ def scatter_reduce(
     A mean is sum / count: of the sent elements, and of the one in `x` if `include_self` or if
     none is sent. Shapes: `index` [...], `src` at least as large, `x` of the same rank.
     """
+    if x.dtype == ir.DataType.BOOL and reduce in _EXTREMA:  # of which onnxruntime has no extrema
+        whole, sent = (converted(value, ir.DataType.INT32) for value in (x, src))
+        found = scatter_reduce(whole, dim, index, sent, reduce, include_self)
+        return op.Cast(found, to=ir.DataType.BOOL)
     if reduce != "mean":
         src = _corner(src, index)
         if reduce in _EXTREMA and is_float(x) and rank(x):
