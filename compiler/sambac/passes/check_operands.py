@@ -14,6 +14,7 @@ Sizes that are open may fit. Branches are not looked at, as they may never run.
 Operands without a rank, of operators that rely on one (`CheckRanks`): for some ranks onnxruntime
 does not refuse the run but ends the process.
 
+    AffineGrid              size
     Conv, GridSample        w and grid, with which x is compared
     ConvInteger, DFT, QLinearConv, STFT    x
     Einsum                  all
@@ -151,6 +152,7 @@ class CheckShapes(Pass):
 
 _FIRST = (0,)
 _RANKED: Mapping[str, Sequence[int] | None] = {
+    "AffineGrid": (1,),
     "Concat": None,
     "Conv": (1,),
     "ConvInteger": _FIRST,
