@@ -179,12 +179,12 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
         (
             "filter gradient",
             "image 16x64x8x8, signal 16x64x8x8, kernel 3x3, pads 1x1",
-            "runs of channels",
+            "channels filtered by signals",
         ),
         (
             "filter gradient",
             "image 4x64x64x64, signal 4x32x64x64, kernel 3x3, pads 1x1",
-            "tap by tap",
+            "signals filtered by channels",
         ),
         (
             "filter gradient",

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx_ir as ir
+import onnxruntime as ort
 import pytest
 import torch
 from gradient_check import Case, check_against_torch, check_finite_differences
 from torch.nn import functional
 
+from sambac.autodiff import differentiate
 from sambac.ops.gradients import axis_maxima
 
 RNG = np.random.default_rng(6)
@@ -250,3 +253,34 @@ BY_AXIS = [
 def test_maxima_by_axis_have_the_gradients_of_torch(case: Case, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(axis_maxima, "_MIN_RESULTS", 0)
     check_against_torch(case)
+
+
+RECTIFIED = """<ir_version: 10, opset_import: ["" : 23]>
+g (float[2,3,4,6] x) => (float[2,3,2,3] y, float[2,3,4,6] r)
+{
+    r = Relu(x)
+    y = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(r)
+}"""
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_zeros_of_a_rectified_image_are_not_ranked(tied: bool) -> None:
+    """Whatever gradient they had would stop at the Relu; other maxima that are tied are ranked."""
+    model = ir.from_onnx_text(RECTIFIED)
+    (x,), (y, r) = model.graph.inputs, model.graph.outputs
+    seeds = {value: ir.val(f"d{value.name}", value.dtype, value.shape) for value in (y, r)}
+    model.graph.inputs.extend(seeds.values())
+    gradient = differentiate(model, seeds, [x])[x]
+    (ranks,) = (node.inputs[0] for node in model.graph if node.op_type == "If")
+    model.graph.outputs.extend((gradient, ranks))
+    image = distinct(2, 3, 4, 6).astype(np.float32)
+    image[:, 1] = 1 if tied else -1
+    feeds = {f"d{v.name}": RNG.standard_normal(v.shape.numpy(), np.float32) for v in (y, r)}
+    session = ort.InferenceSession(ir.to_proto(model).SerializeToString())
+    made, ranked = session.run([gradient.name, ranks.name], {"x": image, **feeds})
+    leaf = torch.from_numpy(image).double().requires_grad_()
+    rectified = leaf.relu()
+    outputs = (maximum(rectified, [2, 2], [2, 2]), rectified)
+    torch.autograd.backward(outputs, [torch.from_numpy(each).double() for each in feeds.values()])
+    np.testing.assert_allclose(made, leaf.grad, rtol=1e-5, atol=1e-6)
+    assert ranked == tied

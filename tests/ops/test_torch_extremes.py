@@ -92,7 +92,10 @@ _BINARY = {
     "clamp by tensor below": lambda a, b: torch.clamp(a, min=b),
     "clamp by tensors": lambda a, b: torch.clamp(a, b, T(0.5)),
     "clamp from a number": lambda a, b: torch.clamp(a, T(0.5), b),
+    "fmax": torch.fmax,
+    "fmin": torch.fmin,
     "fmod": torch.fmod,
+    "hypot": lambda a, b: torch.hypot(a, b * 1e30),
     "hinge": lambda a, b: (a - b).clamp(min=0),
     "logaddexp": torch.logaddexp,
     "logaddexp2": torch.logaddexp2,
@@ -146,6 +149,16 @@ Q = T([
     *(-1e4, -128.5, -128, -127.5, -3, -1.5, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1.5, 2.5, 127),
     *(127.5, 256),
 ])  # fmt: skip
+# Between poles, at zeros, and where series and reflections take over.
+_GAMMA = torch.cat([torch.linspace(-6.3, 6.4, 40), T([
+    *(-100.3, -30.5, -2.4570247, -1e-30, 1e-38, 1e-10, 1.0, 1.0000001, 1.4616321, 2.0000002, 10.0),
+    *(0.0, 100.0, 1e6, 3e38),
+])])  # fmt: skip
+_POLES = T([-inf, -1e10, -3.0, -0.0, inf, nan])
+_PARTS = T([
+    *(-1.0, -1 + 6e-8, -0.9, -0.85, -0.5, -0.0, 0.0, 1e-38, 1e-10, 0.3, 0.8500001, 0.99999),
+    *(1 - 6e-8, 1.0, 1.5, nan),
+])  # fmt: skip
 IMAGE = T([[[[1.0, 1, 2, 2], [1, 3, 3, 2], [0, 0, -1, -1], [5, 5, 5, 5]]]])
 _MASK = ROWS > 0
 _INDEX = T([[0, 1, 2], [2, 0, 1]])
@@ -186,6 +199,13 @@ def _written(x: torch.Tensor, at: object, values: object) -> torch.Tensor:
     x = x.clone()
     x[at] = values
     return x
+
+
+def _batch_norm(x: torch.Tensor, trains: bool) -> list[torch.Tensor]:
+    results = torch.native_batch_norm(
+        x, None, None, x.new_zeros(2), x.new_ones(2), trains, 0.1, 1e-5
+    )
+    return [result + 0 * x.sum() for result in results]
 
 
 def _quantized(scale: float, zero: int, low: int, high: int) -> list[Point]:
@@ -247,6 +267,8 @@ GROUPS: dict[str, list[Point]] = {
             x, _CLASSES, p=p, margin=margin, reduction=r), (_MARGINS,))
         for p in (1, 2) for r in ("none", "mean", "sum") for margin in (1.0, 0.5)
     ] + [
+        Point("triplets by distance", lambda x: F.triplet_margin_with_distance_loss(
+            x, x.flip(0), x.flip(1), swap=True), (_MARGINS,)),
         Point("margins of one", lambda x: F.multi_margin_loss(x[0], _CLASSES[0]), (_MARGINS,)),
     ],
     "bags": [
@@ -277,6 +299,32 @@ GROUPS: dict[str, list[Point]] = {
         _masked(name, axes, unbiased)
         for name in ("var", "std") for axes in (0, 1, (0, 1)) for unbiased in (False, True)
     ] + [Point("masked mean", lambda x, m: torch.masked.mean(x, dim=1, mask=m), (ROWS, _MASK))],
+    "gamma": [
+        *(Point(name, f, (x,), settled)
+          for name, f in (("lgamma", torch.lgamma), ("digamma", torch.digamma))
+          for x, settled in ((_GAMMA, None), (_POLES, ()))),
+        *(Point(f"polygamma {n}", lambda x, n=n: torch.polygamma(n, x), (_GAMMA,)) for n in (1, 2)),
+        Point("erfinv", torch.erfinv, (_PARTS,), whole=True),
+        Point("ndtri", torch.special.ndtri, (_PARTS[_PARTS != 0],), whole=True),
+        Point("ndtri of zeros", torch.special.ndtri, (T([0.0, -0.0]),), ()),
+        Point("of whole numbers", lambda x, n: torch.erfinv(n) * x, (T([1.0, 2, 3]), _CLASSES)),
+    ],
+    "made": [
+        *(Point(f"{name} {steps} {dtype}", lambda a, b, n=name, s=steps, d=dtype: getattr(torch, n)(
+            a, b, s, dtype=d) + a + b, (T(0.5), T(2.7)))
+          for name in ("linspace", "logspace") for steps in (0, 1, 3)
+          for dtype in (torch.float32, torch.int64)),
+        Point("from a number", lambda a: torch.linspace(1, a, 4) * a, (T(0.5),)),
+        Point("copied", lambda x, y: torch.zeros(3, 2).copy_(y) + x, (torch.ones(2), T(2.0))),
+        *(Point(f"batch norm {at} {trains}", lambda x, at=at, t=trains: _batch_norm(x, t)[at],
+                (_image(3, 2, 4),)) for at in range(3) for trains in (True, False)),
+        *(Point(f"layer norm {at}", lambda x, at=at: torch.native_layer_norm(
+            x, (4,), None, None, 1e-5)[at] + 0 * x.sum(), (_image(3, 2, 4),)) for at in range(3)),
+        *(Point(f"group norm {at}", lambda x, at=at: torch.native_group_norm(
+            x, None, None, 3, 2, 4, 1, 1e-5)[at] + 0 * x.sum(), (_image(3, 2, 4),))
+          for at in range(3)),
+        Point("filled number", lambda x, v: x.index_fill(0, T([0]), v), (T(1.5), T(2.0))),
+    ],
     "quantised": [p for s in ((1.0, 0, -128, 127), (0.5, 10, 0, 255)) for p in _quantized(*s)],
     "interpolated": [
         _interpolated(mode, size, corners)

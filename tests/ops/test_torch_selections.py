@@ -98,6 +98,10 @@ GROUPS = {
         Point(f"{name} {include}", lambda x, s, name=name, include=include: x.scatter_reduce(
             0, PLACES, s, name, include_self=include), (KEPT, SENT))
         for name in ("amax", "amin") for include in (True, False)
+    ] + [
+        Point(f"{name} of truths", lambda x, s, name=name: x * (x > 1).scatter_reduce(
+            0, PLACES, s > 1, name), (KEPT, SENT))
+        for name in ("amax", "amin")
     ],
     "added to all rows": [
         Point("in order", lambda x, y: x.index_add(0, torch.arange(3), y), (ROWS, ROWS + 1)),

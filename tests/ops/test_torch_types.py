@@ -21,6 +21,7 @@ NEAR = T([1e-9, -3e-3, 0.029, -0.031, 0.2])
 """Around the points at which power series take over."""
 
 _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "angle": torch.angle,
     "atan2 by number": lambda x: torch.atan2(x, T(2.0)),
     "clamp by tensor": lambda x: torch.clamp(x, min=T(0)),
     "divide": lambda x: torch.divide(x, WHOLE),

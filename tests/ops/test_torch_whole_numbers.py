@@ -49,6 +49,9 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         "high power": lambda x, y, n: x**35,
         "powers": lambda x, y, n: x**n,
         "large powers": lambda x, y, n: x ** (n * 50),
+        "huge powers": lambda x, y, n: (x | 1) ** (y.abs() if y.dtype.is_signed else y),
+        "odd powers": lambda x, y, n: (n | 1) ** (n.int() * 25 + 3).to(n.dtype),
+        "negative powers": lambda x, y, n: n ** (y - y - n) if n.dtype.is_signed else n,
         "powers of 3": lambda x, y, n: 3**n,
         "half powers": lambda x, y, n: n**0.5,
         "by float": lambda x, y, n: n ** n.half(),
@@ -57,7 +60,15 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         "running sums": lambda x, y, n: x.cumsum(0),
     }
     if dtype is torch.bool:
-        for name in ("powers", "large powers", "by float", "by float32"):
+        for name in (
+            "powers",
+            "large powers",
+            "huge powers",
+            "odd powers",
+            "negative powers",
+            "by float",
+            "by float32",
+        ):
             del cases[name]
         return cases
     cases |= {f"{name}": lambda x, y, n, f=f: f(x, y) for name, f in _DIVIDED.items()}

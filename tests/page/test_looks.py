@@ -68,5 +68,17 @@ def test_a_narrow_window_is_no_wider_than_it_is(browser: Browser, pages: dict[st
             browser.open(pages["trains"], f"tab={tab}&section=1")
             wide = browser.run("return document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, tab
+        browser.resize(500, 900)  # no window is narrower here; the picture has a margin beside
+        browser.open(pages["trains"], "tab=roofline")
+        cut = browser.run(
+            "const picture = document.querySelector('svg[aria-label=roofline]');"
+            "picture.style.width = '340px'; return new Promise(done => setTimeout(() => {"
+            "  const box = picture.getBoundingClientRect();"
+            "  done([...picture.querySelectorAll('text')].filter(word => {"
+            "    const at = word.getBoundingClientRect();"
+            "    return at.left < box.left || at.right > box.right;"
+            "  }).map(word => word.textContent)); }, 300))"
+        )
+        assert cut == []
     finally:
         browser.resize(1400, 900)

@@ -34,7 +34,10 @@ from sambac.planning.view import (
     depth_first,
 )
 
-_OP_TYPES = ("Conv", "MatMul", "Relu", "Add", "LayerNormalization", "Reshape", "Softmax", "MaxPool")
+_OP_TYPES = (
+    *("Conv", "MatMul", "Relu", "Add", "LayerNormalization", "Reshape", "Softmax", "MaxPool"),
+    *("Cast", "Cast"),  # some of them narrow what others make
+)
 _LEVELS = st.sampled_from(["O0", "O1", "O3"])
 # Drawing a graph takes longer than planning it; the first test has the usual number of them.
 _FEWER = settings(max_examples=40)

@@ -118,16 +118,20 @@ def _joined(rebuilt: Rebuilt, stage: PlannedStage, members: set[str]) -> Fact:
                 f"No built-in fusion rule matches the group; {quoted(str(rules_file))} has others.",
                 {"reason": "rules of a file", "file": str(rules_file)},
             )
-    if any(view.ops[name].op_type == "Cast" for name in members):
-        return Fact(
-            _TOPIC,
-            "A cast to fewer bits belongs to what makes its input: a device rounds as it writes.",
-            {"reason": "cast"},
-        )
+    if len([name for name in members if view.rounds.get(name) not in members]) == 1:
+        return _rounding()
     return Fact(
         _TOPIC,
         "The light operators that make the gradient of one operator count as one.",
         {"reason": "parts"},
+    )
+
+
+def _rounding() -> Fact:
+    return Fact(
+        _TOPIC,
+        "A cast to fewer bits belongs to what makes its input: a device rounds as it writes.",
+        {"reason": "cast"},
     )
 
 
@@ -147,6 +151,10 @@ class _Grown:
 
     def facts(self) -> Iterator[Fact]:
         """Yield what it reads from its own group, and why it did not join the others."""
+        rounded = self._view.rounds.get(self._op)
+        if rounded is not None and self._of[rounded] == self._mine:
+            yield _rounding()
+            return
         read: dict[int, int] = {}
         for maker, crossing in given(self._view.placed, self._op):
             group = self._of[maker]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pef.costs import Estimate
 from pef.program import SectionType
 from pef.text import human_bytes, human_count, plural
-from sambac.planning.estimate import CostModel, Move
+from sambac.planning.estimate import CostModel, Move, limits
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .facts import Fact, Number, quoted, seconds, share, value_text
@@ -16,11 +15,9 @@ _TOPIC = "What its time is made of"
 _TERMS = ("launch", "fill", "held", "compute", "streams", "link")
 
 
-def terms(estimate: Estimate) -> dict[str, float]:
-    """Return the terms that add up to a latency: of compute and streams the larger one alone."""
-    found = {name: float(getattr(estimate, name)) for name in _TERMS}
-    found["streams" if found["streams"] <= found["compute"] else "compute"] = 0.0
-    return found
+def called(limit: str) -> str:
+    """Return what limits a section, in words; of memory, what it is made of."""
+    return "memory (held and streams)" if limit == "memory" else limit
 
 
 def time_facts(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
@@ -43,14 +40,13 @@ def time_facts(rebuilt: Rebuilt, number: int) -> Iterator[Fact]:
         f"{seconds(estimate.latency)}.",
         {"latency": estimate.latency, **{name: getattr(estimate, name) for name in _TERMS}},
     )
-    counted = terms(estimate)
-    largest = max(counted, key=counted.__getitem__)
-    yield Fact(
-        _TOPIC,
-        f"The largest part is {largest}: {seconds(counted[largest])}, "
-        f"{share(counted[largest], estimate.latency)}.",
-        {"largest": largest, "seconds": counted[largest]},
-    )
+    if limit := estimate.limited_by:
+        took = limits(estimate)[limit]
+        yield Fact(
+            _TOPIC,
+            f"It is limited by {called(limit)}: {seconds(took)}, {share(took, estimate.latency)}.",
+            {"limited_by": limit, "seconds": took},
+        )
     yield from _slowest(rebuilt, number)
     yield from _moved(rebuilt, number)
 

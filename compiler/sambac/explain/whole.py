@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pef.program import GraphRole, NamedGraph, Program, SectionType
 from pef.symbols import Duration
 from pef.text import human_bytes, plural
+from sambac.planning.estimate import limits
 from sambac.planning.resources import limits_of, value_use
 from sambac.planning.sections import fewest_sections, lower_bound, traffic_of
 from sambac.planning.view import contracted
@@ -16,7 +17,7 @@ from sambac.reconstruct.rebuilt import Rebuilt
 from .changes import change_fact, helping
 from .cuts import option
 from .facts import Fact, quoted, seconds, share
-from .times import terms
+from .times import called
 
 _TIME = "What its time is made of"
 _SLOWEST = "What takes longest"
@@ -77,7 +78,7 @@ def _terms(
 ) -> Iterator[Fact]:
     sums: Counter[str] = Counter()
     for number in calls:
-        sums.update(terms(program.sections[number].estimate))
+        sums.update(limits(program.sections[number].estimate))
     parts = ", ".join(
         f"{name} {share(value, total)}" for name, value in sums.most_common() if value
     )
@@ -90,13 +91,10 @@ def _terms(
     if not total:
         return
     largest, value = sums.most_common(1)[0]
-    longest = sum(
-        max(found := terms(program.sections[n].estimate), key=found.__getitem__) == largest
-        for n in calls
-    )
+    longest = sum(program.sections[number].estimate.limited_by == largest for number in calls)
     yield Fact(
         _TIME,
-        f"The largest part is {largest}, {seconds(value)}: it is the largest in {longest} of "
+        f"The largest part is {called(largest)}, {seconds(value)}: it limits {longest} of "
         f"{plural(len(calls), 'call')}.",
         {"largest": largest, "seconds": value, "calls": longest},
     )
@@ -109,14 +107,14 @@ def _slowest(program: Program, calls: Sequence[int], total: float) -> Iterator[F
         section = program.sections[number]
         if not took[number]:
             continue
-        counted = terms(section.estimate)
-        largest = max(counted, key=counted.__getitem__)
+        limit = section.estimate.limited_by
+        part = limits(section.estimate).get(limit, 0.0)
         yield Fact(
             _SLOWEST,
             f"Section {number}, {quoted(section.name)} ({section.type.name}): "
-            f"{seconds(took[number])}, {share(took[number], total)} of the time; its largest part "
-            f"is {largest}, {seconds(counted[largest])}.",
-            {"section": number, "seconds": took[number], "largest": largest},
+            f"{seconds(took[number])}, {share(took[number], total)} of the time; limited by "
+            f"{called(limit)}, {seconds(part)}.",
+            {"section": number, "seconds": took[number], "limited_by": limit},
         )
 
 

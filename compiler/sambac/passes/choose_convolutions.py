@@ -6,7 +6,8 @@
 
 where filters are no constants and all sizes are known; see `gathering.py` and `spreading.py` in
 `ops/gradients`. It runs behind differentiation, so that gradients are those of the convolution;
-where these, parts of another operator, are transposed convolutions, that was chosen already.
+where these, parts of another operator, are transposed convolutions or such of volumes, that was
+chosen already.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from sambac.ops.gradients.spreading import DATA_GRADIENT
 from sambac.ops.gradients.windows import window_of
 
 from .base import Pass
+
+_VOLUME = 5
+"""The rank of volumes, which the gradients of filters may be written with."""
 
 _POINTS = {"Conv": CONVOLUTION, "ConvTranspose": DATA_GRADIENT}
 
@@ -49,7 +53,8 @@ class ChooseConvolutions(Pass):
 def _is_asked(node: ir.Node) -> bool:
     """Tell whether a node is a convolution of known sizes with filters that change."""
     part = operator_of(node) not in ("", str(node.name))
-    chosen = node.op_type == "ConvTranspose" and part
+    volume = len(static_shape(node.outputs[0]) or ()) == _VOLUME
+    chosen = part and (node.op_type == "ConvTranspose" or volume)
     if node.op_type not in _POINTS or node.domain != "" or chosen:
         return False
     x, filters = operand(node, 0), operand(node, 1)

@@ -29,6 +29,7 @@ Transposed matrices around a Gemm, left to its flags (`AbsorbTransposes`):
 
     Gemm(Transpose(A), B, C)               ->  Gemm(A, B, C) with the other transA; B likewise
     Transpose(Gemm(A, B))                  ->  Gemm(B, A) with the other transB and transA
+    Transpose(Cast(Gemm(A, B)))            ->  Cast(Gemm(B, A)) likewise
 
 where nothing else reads the product. onnxruntime does so too, but only inside one section: the
 transposed weight of a layer would else be kept from its forward to its backward pass.
@@ -296,17 +297,30 @@ def absorb_inputs(editor: Editor, node: ir.Node) -> str | None:
 
 
 def absorb_result(editor: Editor, node: ir.Node) -> str | None:
-    """Transpose(Gemm(A, B)) -> Gemm(B, A) with the other flags."""
+    """Transpose(Gemm(A, B)) -> Gemm(B, A) with the other flags, through a Cast as well."""
     value = node.inputs[0]
-    product = made_by(value, "Gemm")
-    if product is None or value is None or not (_turns(node) and has_one_reader(value)):
+    cast = made_by(value, "Cast")
+    inner = value if cast is None else cast.inputs[0]
+    product = made_by(inner, "Gemm")
+    alone = all(each is not None and has_one_reader(each) for each in (value, inner))
+    if product is None or not (_turns(node) and alone):
         return "the input is no product that nothing else reads"
     if len(product.inputs) > 2 and product.inputs[2] is not None:
         return "something is added to the product"
-    new = editor.replace(node, "Gemm", product.inputs[1], product.inputs[0])
-    new.attributes.update(product.attributes)
+    turned: ir.Node | None
+    operands = (product.inputs[1], product.inputs[0])
+    if cast is None:
+        turned = editor.replace(node, "Gemm", *operands)
+    else:
+        like = ir.val("", product.outputs[0].dtype, node.outputs[0].shape)
+        wide = editor.op("Gemm", *operands, like=like)
+        turned = wide.producer()
+        editor.replace(node, "Cast", wide, to=int_attribute(cast, "to"))
+        editor.remove(cast)
+    assert turned is not None
+    turned.attributes.update(product.attributes)
     flags = {name: 1 - int_attribute(product, name) for name in ("transA", "transB")}
-    _set(new, {"transA": flags["transB"], "transB": flags["transA"]})
+    _set(turned, {"transA": flags["transB"], "transB": flags["transA"]})
     editor.remove(product)
     return None
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pef.program import SectionType
 from pef.wording import larger_than_chip
 from sambac.arch import Arch
 
 from .plans import FusionPlan, LiveSets, SectionPlan
-from .view import DataflowView, ValueRole
+from .view import DataflowView, OpFacts, ValueRole
 
 
 def check_sections(
@@ -190,7 +190,8 @@ def _capacity(
         own = [view.ops[op] for op in sets.ops if not view.ops[op].cloned]
         pcus = sum(1 for op in own if op.flops > 0)
         made = {value for op in own for value in op.outputs}
-        read = {value for op in sets.ops for value in view.ops[op].inputs}
+        readers = (op for op in own if not _only_rounds(view, op, made))
+        read = {base for op in readers for value in op.inputs for base in _sources(view, value)}
         outside = {*sets.live_in, *sets.weights}
         # A copy's values stay in the operator that reads it.
         read = {v for v in read if v in outside or v in made}
@@ -204,18 +205,34 @@ def _capacity(
     return problems
 
 
-def _kept_whole(view: DataflowView) -> set[str]:
-    """Follow what operators hold back through the clones that copy it."""
-    found: set[str] = set()
-    left = [value for op in view.ops.values() if not op.cloned for value in op.holds]
+def _only_rounds(view: DataflowView, op: OpFacts, made: Collection[str]) -> bool:
+    """Tell whether `op` gives the numbers of one of the values `made` in fewer bits."""
+    read = {base for value in op.inputs for base in _sources(view, value)}
+    if (op.op_type, op.domain, len(read)) != ("Cast", "", 1) or not read.issubset(made):
+        return False
+    before, after = (view.values[name].nbytes or 0 for name in (*read, op.outputs[0]))
+    return 0 < after < before
+
+
+def _sources(view: DataflowView, value: str) -> set[str]:
+    """Follow a value back through the clones that copy it."""
+    seen = {value}
+    left, found = [value], set()
     while left:
-        value = left.pop()
-        maker = view.ops.get(view.producer.get(value, ""))
-        if maker is not None and maker.cloned:
-            left += maker.inputs
-        else:
-            found.add(value)
+        name = left.pop()
+        maker = view.ops.get(view.producer.get(name, ""))
+        if maker is None or not maker.cloned:
+            found.add(name)
+            continue
+        left += [each for each in maker.inputs if each not in seen]
+        seen.update(maker.inputs)
     return found
+
+
+def _kept_whole(view: DataflowView) -> set[str]:
+    """Return what operators hold back, or what it is copied from."""
+    own = (op for op in view.ops.values() if not op.cloned)
+    return {base for op in own for value in op.holds for base in _sources(view, value)}
 
 
 def _memory_units(nbytes: int, stays: bool, whole: bool, arch: Arch) -> int:

@@ -19,7 +19,7 @@ time of collectives, where several chips share the work of each operator (`colle
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from pef import dtypes
@@ -80,6 +80,21 @@ class Move:
         return max(self.together, self.alone)
 
 
+def limits(estimate: Estimate) -> dict[str, float]:
+    """Return the parts of a latency in seconds, by what limits a section of which one is largest.
+
+    They add up to it: of compute and what streams meanwhile the longer one alone counts.
+    """
+    computes = estimate.compute >= estimate.streams
+    return {
+        "compute": estimate.compute if computes else 0.0,
+        "memory": estimate.held + (0.0 if computes else estimate.streams),
+        "launch": estimate.launch,
+        "fill": estimate.fill,
+        "link": estimate.link,
+    }
+
+
 class CostModel:
     """The cost model of one device, applied to one graph."""
 
@@ -112,13 +127,6 @@ class CostModel:
         )
         shares = self._shares(demand, streams)
         compute = max((self._demands.seconds(op, n) for op, n in shares.items()), default=0.0)
-        terms = {
-            "compute": compute,
-            "memory": held + streams,
-            "launch": demand.launch,
-            "fill": demand.fill,
-            "link": demand.link,
-        }
         use = use_of(self._view, ops, self._limits, self._values)
         estimate = Estimate(
             latency=demand.launch + demand.fill + held + max(compute, streams) + demand.link,
@@ -129,7 +137,6 @@ class CostModel:
             bytes_in=read,
             bytes_out=written,
             bytes_weights=weights,
-            limited_by=max(terms, key=terms.__getitem__),
             launch=demand.launch,
             fill=demand.fill,
             held=held,
@@ -137,7 +144,9 @@ class CostModel:
             streams=streams,
             link=demand.link,
         )
-        return SectionCost(estimate, shares)
+        parts = limits(estimate)
+        largest = max(parts, key=parts.__getitem__)
+        return SectionCost(replace(estimate, limited_by=largest), shares)
 
     def moves(self, section: PlannedSection, sets: LiveSets) -> tuple[list[Move], list[Move]]:
         """Return how what is held as a whole is moved, and how what streams is."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import numpy as np
@@ -57,22 +57,31 @@ def plan_fusion(
     match level:
         case "O0":
             builder.fuse_updates()
-            builder.fuse_parts()
             builder.fuse_narrowings()
+            builder.fuse_parts()
         case "O1":
             taken = builder.fuse_updates()
             builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.order), taken)
-            builder.fuse_parts(taken)
             builder.fuse_narrowings()
+            builder.fuse_parts(taken)
         case "O3":
             builder.grow(at_least)
     return builder.plan()
 
 
 def most_of(view: DataflowView, ops: Iterable[str], values: ValueUse) -> Use:
-    """Return what `ops` take of the chip at most, by which groups grow: every value counts."""
+    """Return what `ops` take of the chip at most, by which groups grow: every value counts.
+
+    What is only rounded has no buffer.
+    """
     members = [view.ops[name] for name in ops]
-    buffers = sum(values.inside[value] for op in members for value in op.outputs)
+
+    def is_rounded(value: str) -> bool:
+        readers = view.consumers.get(value, ())
+        return len(readers) > 0 and all(reader in view.rounds for reader in readers)
+
+    made = [value for op in members for value in op.outputs]
+    buffers = sum((values.outside if is_rounded(v) else values.inside)[v] for v in made)
     streams = sum(values.outside[value] for op in members for value in view.reads[op.name])
     return Use(sum(map(op_pcus, members)), buffers + streams)
 
@@ -114,20 +123,27 @@ class _Builder:
         """Fuse the light parts of one operator, such as the formula of its gradient.
 
         A heavy product stays alone: it is an operator of its own for a device. So does what is
-        `taken`, by a group already.
+        `taken`, by a group already. A cast that rounds what a part makes is no border between them.
         """
         for op in self.order:
             mine = self._view.ops[op]
             if not mine.part_of or self._is_heavy(op) or op in taken:
                 continue
             for maker, _ in given(self._view.placed, op):
-                if maker in taken:
+                rounded = self._rounded(maker)
+                if rounded in taken:
                     continue
-                other = self._view.ops[maker]
+                other = self._view.ops[rounded]
                 pair = (self._groups.of(maker), self._groups.of(op))
-                alike = other.part_of == mine.part_of and not self._is_heavy(maker)
+                alike = other.part_of == mine.part_of and not self._is_heavy(rounded)
                 if alike and pair[0] != pair[1]:
                     self._fuse(pair, self._together(pair))
+
+    def _rounded(self, name: str) -> str:
+        """Return the operator whose result `name` only narrows, in its group; else `name`."""
+        maker = self._view.rounds.get(name)
+        together = maker is not None and self._groups.of(maker) == self._groups.of(name)
+        return maker if maker is not None and together else name
 
     def _is_heavy(self, name: str) -> bool:
         """Tell whether an operator does much arithmetic for each byte that it touches."""
@@ -136,22 +152,24 @@ class _Builder:
         return is_anchor(op.domain, op.op_type) and op.flops > _LIGHT * touched
 
     def fuse_narrowings(self) -> None:
-        """Fuse each cast to fewer bits with what makes its input, if that is not fused yet.
+        """Fuse each cast to fewer bits with what makes its input.
 
         It is there because kernels of the host have no narrow results; a device rounds as it
         writes.
         """
-        for op in filter(self._narrows, self.order):
-            for maker, _ in given(self._view.placed, op):
-                pair = (self._groups.of(maker), self._groups.of(op))
-                if pair[0] != pair[1]:
-                    self._fuse(pair, self._together(pair))
+        for op in self.order:
+            if op in self._view.rounds:
+                self._round(op)
 
-    def _narrows(self, name: str) -> bool:
-        op, sizes = self._view.ops[name], self._view.sizes
-        if op.op_type != "Cast" or op.domain != "" or len(self._view.reads[name]) != 1:
+    def _round(self, cast: str) -> bool:
+        """Fuse a cast with what it rounds, however large that is: it makes it no larger."""
+        maker = self._groups.of(self._view.rounds[cast])
+        load, own = self._loads[maker], self._loads[self._groups.of(cast)]
+        if self._groups.of(cast) == maker or load.type is not own.type:
             return False
-        return 0 < sizes[op.outputs[0]] < sizes[self._view.reads[name][0]]
+        buffers = sum(self._values.inside[value] for value in self._view.ops[cast].outputs)
+        use = Use(load.use.pcus + own.use.pcus, load.use.pmus + buffers)
+        return self._merge((maker, cast), replace(load, ops=load.ops + 1, use=use)) is not None
 
     def fuse_by_rules(self, matcher: Matcher, taken: set[str]) -> None:
         """Fuse what the rules match, the highest priority first; an operator is fused once.
@@ -174,6 +192,9 @@ class _Builder:
         for op in self.order:
             if left <= at_least:
                 break
+            if op in self._view.rounds and self._round(op):
+                left -= 1
+                continue
             for feeder in self._feeders(op):
                 pair = (feeder, op)  # nothing has joined `op` yet, so it is its own group
                 load = self._together(pair)
@@ -205,8 +226,9 @@ class _Builder:
         """Merge groups that are of one type, fit the chip and do not wait for others between."""
         if len({self._loads[group].type for group in groups}) > 1:
             return None
-        if not load.use.within(self._limits):
-            return None
+        return self._merge(groups, load) if load.use.within(self._limits) else None
+
+    def _merge(self, groups: Sequence[str], load: _Load) -> str | None:
         merged = self._groups.merge(groups)
         if merged is not None:
             self._loads[merged] = load

@@ -4,7 +4,8 @@ An operator that computes takes at least one compute unit (PCU). Most values str
 them on in tiles. A value that one section both writes and reads is a stage of its pipeline, with a
 double buffer: the writer fills one half while readers drain the other. A double buffer takes twice
 the size of the value, but no more than the tiles that a stage of the device holds (`stage_pmus`; a
-device without that figure buffers values as a whole). What comes from memory or goes there streams
+device without that figure buffers values as a whole). What a cast only narrows is rounded as it is
+written, and has no buffer for that. What comes from memory or goes there streams
 through one memory unit (PMU). Of some values every part is on chip at once: the matrix that a
 product keeps while others stream past it (`DataflowView.held`). They take their size, wherever they
 come from, but no more than half of the chip, for what is larger is kept in blocks, one after
@@ -129,7 +130,7 @@ def use_of(view: DataflowView, ops: Iterable[str], limits: Limits, values: Value
     """Return what `ops` take together; `values` is what `value_use` says of `view`."""
     members = tuple(ops)
     written = {value for op in members for value in view.ops[op].outputs}
-    read = {value for op in members for value in view.reads[op]}
+    read = view.buffered(members)
     held = view.held if limits.stage_pmus is not None else frozenset()
     kept = sum(held_bytes(view.sizes[v], limits) for v in (written | read) & held)
     return Use(

@@ -221,11 +221,13 @@ class _Planner:
 
     def _stop(self, index: int, kind: Hashable) -> LineStop:
         ops = self._fusion.groups[index].ops
+        reads = dict.fromkeys(value for op in ops for value in self._view.reads[op])
+        buffered = self._view.buffered(ops)
         return LineStop(
             kind=kind,
             pcus=sum(op_pcus(self._view.ops[op]) for op in ops),
             writes=tuple(value for op in ops for value in self._view.ops[op].outputs),
-            reads=tuple(dict.fromkeys(value for op in ops for value in self._view.reads[op])),
+            reads=tuple(value for value in reads if value in buffered),
         )
 
     def _model_order(self) -> tuple[int, ...]:
@@ -286,7 +288,7 @@ def fewest_sections(view: DataflowView, limits: Limits, values: ValueUse) -> int
     """
     ops = [op for op in view.placed if use_of(view, (op,), limits, values).within(limits)]
     written = {value for op in ops for value in view.ops[op].outputs}
-    read = {value for op in ops for value in view.reads[op]}
+    read = view.buffered(ops)
     flowing = (min(values.inside[v], 2 * values.outside[v]) for v in written & read)
     pmus = sum(flowing) + sum(values.outside[v] for v in written ^ read)
     pcus = sum(op_pcus(view.ops[op]) for op in ops)
@@ -304,9 +306,15 @@ def lower_bound(view: DataflowView, sections: int, limits: Limits, values: Value
     if sections == len(graph):
         return traffic_of(view, graph)
     readers = Counter(value for _, _, crossing in crossings(graph) for value in crossing.values)
-    returned = set(view.outputs)
+    returned, buffered = set(view.outputs), view.buffered(graph)
     flows = [
-        _Flow(value, view.sizes[value], count, int(value not in returned), values.inside[value])
+        _Flow(
+            value,
+            view.sizes[value],
+            readers=count,
+            writes=int(value not in returned),
+            pmus=values.inside[value] if value in buffered else 0,
+        )
         for value, count in readers.items()
     ]
     links = sections - nx.number_weakly_connected_components(graph)
@@ -315,7 +323,7 @@ def lower_bound(view: DataflowView, sections: int, limits: Limits, values: Value
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """A value between operators, and the memory units of its buffer.
+    """A value between operators, and the memory units of its buffer, 0 if it needs none.
 
     `writes` is 0 if the model returns it, so it is written anyway.
     """
@@ -344,7 +352,8 @@ def _by_capacity(flows: Sequence[_Flow], pmus: int) -> int:
     """
     excess = sum(flow.pmus for flow in flows) - pmus
     total = 0
-    for flow in sorted(flows, key=lambda flow: flow.least_to_cross / flow.pmus):
+    kept = [flow for flow in flows if flow.pmus]
+    for flow in sorted(kept, key=lambda flow: flow.least_to_cross / flow.pmus):
         if excess <= 0:
             break
         total += flow.least_to_cross * min(excess, flow.pmus) // flow.pmus

@@ -136,6 +136,28 @@ class DataflowView:
         own = (op for op in self.ops.values() if op.holds and not op.cloned)
         return frozenset(base for op in own for name in op.holds for base in self.behind(name))
 
+    @cached_property
+    def rounds(self) -> dict[str, str]:
+        """The casts that only narrow what another operator makes, each with that operator.
+
+        Kernels of the host have no narrow results; a device rounds as it writes.
+        """
+        found: dict[str, str] = {}
+        for name, values in self.reads.items():
+            op = self.ops[name]
+            if (op.op_type, op.domain, len(values)) != ("Cast", "", 1):
+                continue
+            maker = self.producer.get(values[0])
+            if maker is not None and 0 < self.sizes[op.outputs[0]] < self.sizes[values[0]]:
+                found[name] = maker
+        return found
+
+    def buffered(self, ops: Iterable[str]) -> set[str]:
+        """Return what `ops` read, but for what is only rounded by whoever of them makes it."""
+        members = set(ops)
+        readers = (op for op in members if self.rounds.get(op) not in members)
+        return {value for op in readers for value in self.reads[op]}
+
     def behind(self, value: str) -> tuple[str, ...]:
         """Return what a copy of a clone that makes `value` reads; else `value` itself."""
         return self._bases.get(value, (value,))

@@ -65,6 +65,8 @@ class BlockConvolutions(Pass):
         return ir.passes.PassResult(model, modified=True)
 
 
+_CHANNELS_LAST = (0, 2, 3, 1)
+
 _Fit = tuple[float, Sequence[ir.Value]] | None
 """What an operator gains by blocks, and what it reads in them; None if it cannot work on them."""
 
@@ -75,6 +77,7 @@ class _Rule:
 
     fits: Callable[[Layout, ir.Node], _Fit]
     write: Callable[[Layout, ir.Node], None]
+    makes_blocks: bool = True
 
 
 def _choice(layout: Layout, node: ir.Node) -> Choice:
@@ -84,6 +87,8 @@ def _choice(layout: Layout, node: ir.Node) -> Choice:
     makes, names = ([str(value.name) for value in group] for group in (node.outputs, reads(node)))
     if found is None:
         return Choice(makes, names)
+    if rule is not None and not rule.makes_blocks:
+        makes = []
     gain, images = found[0], [str(value.name) for value in found[1]]
     return Choice(makes, [name for name in names if name not in images], images, gain)
 
@@ -232,6 +237,31 @@ def _write_pool(layout: Layout, node: ir.Node) -> None:
     layout.stand_in(node, made)
 
 
+def _fits_transpose(layout: Layout, node: ir.Node) -> _Fit:
+    """[N, C, H, W] -> [N, H, W, C]: blocks give channels that lie side by side."""
+    image = _image(node)
+    if not layout.is_image(image) or numbers(node, "perm", ()) != _CHANNELS_LAST:
+        return None
+    # Making blocks, and then this of them, takes no longer than moving elements one by one, and
+    # blocks of what is multiplied with a gradient have been made for a convolution anyway.
+    return layout.size(image) + LIKELY, [image]
+
+
+def _write_transpose(layout: Layout, node: ir.Node) -> None:
+    image, out = _image(node), node.outputs[0]
+    channels = layout.shape(image)[1]
+    made = layout.b.op(
+        "ReorderOutput",
+        layout.blocked(image),
+        domain=DOMAIN,
+        like=out,
+        name=layout.fresh(),
+        channels=channels,
+        channels_last=1,
+    )
+    layout.put_instead(node, made)
+
+
 def _fits_reshape(layout: Layout, node: ir.Node) -> _Fit:
     """[N, C, H, W] -> [N', C', H, W] keeps blocks; -> [C', 1, H, W] makes filters of an image."""
     source, target = _image(node), node.outputs[0]
@@ -265,5 +295,6 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _Rule(_fits_elementwise, _write_elementwise)),
     "MaxPool": _Rule(_fits_pool, _write_pool),
     "AveragePool": _Rule(_fits_pool, _write_pool),
+    "Transpose": _Rule(_fits_transpose, _write_transpose, makes_blocks=False),
     "Reshape": _Rule(_fits_reshape, _write_reshape),
 }

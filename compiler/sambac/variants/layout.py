@@ -71,6 +71,11 @@ class Layout:
         if name not in self._replaced or name in self._ordered:
             return self._ordered.get(name, value)
         made = self._made_late(name) if name in self._deferred else self._put_in_order(value)
+        return self._ordered_as(value, made)
+
+    def _ordered_as(self, value: ir.Value, made: ir.Value) -> ir.Value:
+        """Let `made` be read, under its name, where `value` is."""
+        name = str(value.name)
         made.name = name
         value.replace_all_uses_with(made, replace_graph_outputs=True)
         self._ordered[name] = made
@@ -97,6 +102,11 @@ class Layout:
         name = str(node.outputs[0].name)
         self._blocked[name] = made
         self._replaced[name] = node
+
+    def put_instead(self, node: ir.Node, made: ir.Value) -> None:
+        """Let `made`, in order, be what `node` makes."""
+        self._replaced[str(node.outputs[0].name)] = node
+        self._ordered_as(node.outputs[0], made)
 
     def defer(self, node: ir.Node) -> None:
         """Make what `node` makes only when something reads it in order."""

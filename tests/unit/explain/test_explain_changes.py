@@ -102,7 +102,7 @@ def test_parts_of_the_time_add_up(tmp_path):
     for program in (heavy(tmp_path), net(tmp_path)):
         (found,) = explain(program)
         numbers = found.facts[0].numbers
-        parts = ("launch", "fill", "held", "compute", "streams", "link")
+        parts = ("compute", "memory", "launch", "fill", "link")
         assert sum(numbers[part] for part in parts) == pytest.approx(numbers["seconds"])
         assert numbers["seconds"] == pytest.approx(_time(program))
 
@@ -113,6 +113,7 @@ def test_terms_of_a_section_are_said_as_the_file_has_them(tmp_path):
         (found,) = explain(program, str(number))
         facts = [fact.numbers for fact in found.facts if "made of" in fact.topic]
         assert facts[0]["latency"] == section.estimate.latency
+        assert facts[1]["limited_by"] == section.estimate.limited_by
         moved = {
             fact["term"]: max(fact["together"], fact["alone"])
             for fact in facts[2:]

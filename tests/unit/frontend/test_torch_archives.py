@@ -18,6 +18,8 @@ from torch_runs import run
 
 from sambac.errors import CompileError
 from sambac.frontend import load
+from sambac.frontend.torch.names import result_names
+from sambac.frontend.torch.structures import read_structure
 from sambac.options import CompileOptions
 
 _PLAIN = CompileOptions()
@@ -204,3 +206,37 @@ def test_incomplete_archives(missing: str, records: Records, tmp_path: Path) -> 
     path = _archive(tmp_path / "part.pt2", kept)
     with pytest.raises(CompileError, match=r"part.pt2' cannot be read"):
         load(str(path), _PLAIN)
+
+
+_LEAF: dict[str, object] = {"type": None, "context": None, "children_spec": []}
+
+
+@pytest.mark.parametrize(
+    ("context", "names"),
+    [
+        (["y", "z"], ("y", "z")),
+        ([["y", "z"], ["absent"]], ("y", "z")),
+        (None, ("output_0", "output_1")),
+        ([3, "z"], ("output_0", "output_1")),
+    ],
+)
+def test_results_of_classes_that_are_not_there(context: object, names: tuple[str, ...]) -> None:
+    """The file says what the fields are called, as libraries and dataclasses keep it."""
+    outputs = {
+        "type": "absent.Outputs", "context": json.dumps(context), "children_spec": [_LEAF] * 2,
+    }  # fmt: skip
+    listed = {"type": "builtins.list", "context": "null", "children_spec": [outputs]}
+    assert result_names(read_structure(json.dumps([1, outputs]))) == names
+    inside = tuple(f"output_0_{name.removeprefix('output_')}" for name in names)
+    assert result_names(read_structure(json.dumps([1, listed]))) == inside
+
+
+def test_a_program_of_a_class_that_is_not_there(records: Records, tmp_path: Path) -> None:
+    """As of transformers, which need not be installed where its models are compiled."""
+
+    def change(tree: dict) -> None:
+        signature = tree["graph_module"]["module_call_graph"][0]["signature"]
+        signature["out_spec"] = signature["out_spec"].replace("builtins.dict", "absent.Outputs")
+
+    path = _archive(tmp_path / "network.pt2", _changed(records, _MODEL, change))
+    assert load(str(path), _PLAIN).signature.outputs == ("y",)

@@ -55,14 +55,25 @@ def test_control_flow_around_what_trains_is_refused() -> None:
         compile(_Branching(around=True), options, inputs=(torch.rand(2, 3),))
 
 
+class _Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
 class _Repeating(nn.Module):
-    def __init__(self, *, reentrant: bool) -> None:
+    def __init__(self, *, reentrant: bool, own: bool = False) -> None:
         super().__init__()
         self.layer, self.reentrant = nn.Linear(3, 3), reentrant
+        self.again = _Doubled.apply if own else self.layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layer(x)
-        return checkpoint(self.layer, y, use_reentrant=self.reentrant)
+        return checkpoint(self.again, y, use_reentrant=self.reentrant)
 
 
 def test_checkpoints_of_one_kind_are_recorded() -> None:
@@ -73,6 +84,8 @@ def test_checkpoints_of_one_kind_are_recorded() -> None:
     )
     with pytest.raises(CompileError, match="give it use_reentrant=False"):
         training_source(_Repeating(reentrant=True), x)
+    with pytest.raises(CompileError, match="has a backward method of its own"):
+        training_source(_Repeating(reentrant=False, own=True), x)
 
 
 _X = torch.linspace(-1, 2, 36).reshape(2, 3, 6)

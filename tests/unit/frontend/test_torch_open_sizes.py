@@ -122,6 +122,37 @@ def test_means_of_a_batch_that_may_be_empty() -> None:
                 np.testing.assert_allclose(made, want.numpy(), atol=1e-5, err_msg=f"{at}, {rows}")
 
 
+class _Scattered(nn.Module):
+    """Scattering over an open axis, as gates of experts and graphs do, also of larger sources."""
+
+    def forward(self, x: Tensor, at: Tensor) -> tuple[Tensor, ...]:
+        best, choice = x.topk(2)
+        none, rows = torch.zeros_like(x), at[:, None].expand_as(x)
+        return (
+            none.scatter(1, choice, best),
+            none.scatter_add(1, choice, x),
+            x.scatter_reduce(0, rows, x * 2, "mean"),
+            *(x.scatter_reduce(0, rows, x * 2, kind, include_self=False) for kind in _KINDS),
+            x.scatter_reduce(1, choice, -x, "amax"),
+        )
+
+
+_KINDS = ("mean", "sum", "prod", "amax", "amin")
+
+
+def test_scattering_over_an_open_axis() -> None:
+    shapes = ({0: _BATCH}, {0: _BATCH})
+    inputs = (torch.randn(4, 3), torch.tensor([1, 0, 1, 2]))
+    program = sambac.compile(_Scattered(), inputs=inputs, dynamic_shapes=shapes)
+    with sambarun.load(program) as executable:
+        for rows in (1, 5):
+            x, at = torch.randn(rows, 3), torch.randint(0, rows, (rows,))
+            found = executable.run({"x": x.numpy(), "at": at.numpy()})
+            for number, want in enumerate(_Scattered()(x, at)):
+                made = found[f"output_{number}"]
+                np.testing.assert_allclose(made, want.numpy(), atol=1e-6, err_msg=f"{number}")
+
+
 class _Unrelated(nn.Module):
     """Operators that need some sizes, none of them that of the batch."""
 
@@ -175,14 +206,13 @@ def test_operators_that_need_other_sizes() -> None:
 
 
 def test_an_operator_that_needs_sizes() -> None:
-    class Largest(nn.Module):
+    class Filled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            at = torch.zeros_like(x, dtype=torch.int64)
-            return x.scatter_reduce(1, at, x, "amax", include_self=False)
+            return x.masked_scatter(x > 0, x)
 
     message = r"needs sizes that dynamic_shapes leaves open \(the shape \[.*\] is open; fix all"
     with pytest.raises(sambac.CompileError, match=message):
-        sambac.compile(Largest(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
+        sambac.compile(Filled(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
 
 
 def test_sizes_that_depend_on_values_are_told_as_that() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import suppress
 
 import numpy as np
@@ -50,6 +51,36 @@ def test_a_cut_rectangle_is_put_together_again(seed: int) -> None:
     addresses = fit_below(spans, limit)
     assert addresses is not None
     assert peak_of(spans, addresses) == limit
+    assert _apart(spans, addresses)
+
+
+def _pinwheels(count: int, seed: int) -> Spans:
+    """Cut a rectangle into five that turn around the middle one, and again one of those."""
+    dice = random.Random(seed)
+    pieces = [(0, 1000, 0, 65536)]
+    while len(pieces) < count:
+        areas = [
+            (e - b) * (top - low) if min(e - b, top - low) >= 4 else 0 for b, e, low, top in pieces
+        ]
+        begin, end, low, top = pieces.pop(dice.choices(range(len(pieces)), areas)[0])
+        x1, x2 = sorted(dice.sample(range(begin + 1, end), 2))
+        y1, y2 = sorted(dice.sample(range(low + 1, top), 2))
+        pieces += [(begin, x2, low, y1), (x2, end, low, y2), (x1, end, y2, top)]
+        pieces += [(begin, x1, y1, top), (x1, x2, y1, y2)]
+    dice.shuffle(pieces)
+    begins, ends, lows, tops = zip(*pieces, strict=True)
+    sizes = [top - low for low, top in zip(lows, tops, strict=True)]
+    return Spans.of(sizes, list(begins), [end - 1 for end in ends])
+
+
+@pytest.mark.parametrize("slack", [1.0, 1.02, 1.1])
+def test_more_room_is_never_worse(slack: float) -> None:
+    """A ceiling without slack prunes most, so that it is tried where there is some, too."""
+    spans = _pinwheels(121, seed=15)
+    limit = int(slack * Pressure(spans).peak)
+    addresses = fit_below(spans, limit, QUICK_WORK)
+    assert addresses is not None
+    assert peak_of(spans, addresses) <= limit
     assert _apart(spans, addresses)
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 import pytest
 
+from pef.costs import Estimate
 from pef.symbols import RegionKind
 from sambac.arch import load_arch
-from sambac.planning.estimate import estimate_sections
+from sambac.planning.estimate import estimate_sections, limits
 from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import PlannedStage
@@ -197,3 +198,11 @@ def test_open_dimensions_count_as_one(dim: str | None):
         "the size of 3 values is known only at run time; the modelled costs take 1 for every open "
         "dimension; fix them for costs of a real run, for instance with --input x=8x3x8x8"
     )
+
+
+@pytest.mark.parametrize(
+    ("compute", "streams", "memory"), [(10.0, 9.0, 2.0), (9.0, 10.0, 12.0), (9.0, 9.0, 2.0)]
+)
+def test_what_hides_behind_something_longer_limits_nothing(compute, streams, memory):
+    parts = limits(Estimate(held=2.0, compute=compute, streams=streams, launch=1.0))
+    assert (parts["memory"], sum(parts.values())) == (memory, 3.0 + max(compute, streams))

@@ -265,3 +265,29 @@ def test_light_parts_of_one_gradient_stay_together(make_view, level):
     view = sized(make_view(text), **parts)
     found = [("heavy",), ("one", "sums", "two"), ("other",)]
     assert ops_of(plan_fusion(view, ARCH, level)) == found
+
+
+@pytest.mark.parametrize("level", ["O0", "O1"])
+def test_rounding_is_no_border_between_the_parts_of_a_gradient(make_view, level):
+    text = """
+        heavy: MatMul(x, w) -> a
+        low: Cast(a) -> a16
+        one: Mul(a16, y) -> b
+        down: Cast(b) -> c
+        two: Neg(c) -> d
+    """
+    parts = {name: {"part_of": "softmax"} for name in ("heavy", "one", "two")}
+    view = sized(make_view(text, sizes={"a16": 32, "c": 32}), **parts)
+    found = [("heavy", "low"), ("one", "down", "two")]
+    assert ops_of(plan_fusion(view, ARCH, level)) == found
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O3"])
+def test_what_only_rounds_is_with_what_it_rounds_on_any_chip(make_view, level):
+    """Even where neither fits: the wide numbers are nowhere but in the unit that makes them."""
+    view = make_view(
+        "one: MatMul(x, w) -> a\nview*: Reshape(a) -> v\ndown: Cast(v) -> b\ntwo: Neg(a) -> c",
+        sizes={"a": 640, "v": 640, "b": 320},
+    )
+    arch = replace(ARCH, pmus=replace(ARCH.pmus, value=4), pmu_bytes=replace(ARCH.pmus, value=64))
+    assert ops_of(plan_fusion(view, arch, level))[0] == ("one", "down")

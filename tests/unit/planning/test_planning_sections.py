@@ -262,6 +262,21 @@ def test_use_counts_buffers_inside_and_streams_at_the_border(make_view):
     assert use == Use(pcus=1, pmus=1 + 1 + 4 + 1, sram=256)
 
 
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_rounding_takes_no_buffer_though_others_read_the_wide_numbers(make_view, level):
+    text = "one: MatMul(x, w) -> a\ndown: Cast(a) -> b"
+    sizes = {"a": 640, "b": 320}
+    alone = make_view(text, sizes=sizes, outputs="b")
+    plan, _ = planned(alone, chip(pmus=4), level)
+    assert (len(plan.sections), plan.traffic, plan.warnings) == (1, 0, ())
+    use = use_of(alone, ["one", "down"], Limits(10, 10, 64), value_use(alone, Limits(10, 10, 64)))
+    assert use == Use(pcus=2, pmus=4, sram=0)
+    shared = make_view(f"{text}\ntwo: Neg(a) -> c", sizes=sizes, outputs="b c")
+    plan, live_sets = planned(shared, chip(pmus=4), level)
+    assert ops_of(live_sets) == [("one", "down"), ("two",)]
+    assert (plan.traffic, plan.warnings) == (2 * 640, ())
+
+
 def traffic(view, parts):
     return traffic_of(view, contracted(view.placed, parts, view.sizes))
 

@@ -253,6 +253,25 @@ FILTERS = """g (float[2,32,8,8] x, float[2,32,8,8] dy) => (float[2,32,3,3] y)
 }"""
 
 
+LAST = """g (float[2,32,5,7] x, float[32,32,3,3] w, float[2,16,6,7] u)
+    => (float[2,5,7,32] y, float[2,5,7,32] z, float[2,6,7,16] v, float[32,2,5,7] s)
+{
+    a = Conv<pads = [1, 1, 1, 1]>(x, w)
+    y = Transpose<perm = [0, 2, 3, 1]>(a)
+    b = Relu(y)
+    z = Neg(b)
+    v = Transpose<perm = [0, 2, 3, 1]>(u)
+    s = Transpose<perm = [1, 0, 2, 3]>(a)
+}"""
+
+
+@needs_blocks
+def test_channels_come_out_of_blocks_side_by_side() -> None:
+    made = check(LAST)
+    assert made.count("blocked ReorderOutput") == 3, "y, v, and a, which s reads"
+    assert made.count("Transpose") == 2, "s and the filters"
+
+
 @needs_blocks
 def test_images_as_filters_are_put_into_blocks_as_images() -> None:
     made = check(FILTERS)

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
-from torch._export.serde.serialize import _SYM_OPS
+from torch._export.serde import serialize
 from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 from torch.export.pt2_archive import constants as layout
@@ -25,6 +25,9 @@ from torch.export.pt2_archive._package import load_pt2
 
 from pef.wording import listed
 from sambac.errors import CompileError
+
+from .guards import replaced
+from .structures import read_structure
 
 _MODEL = "model"
 """What torch.export.save calls the program in an archive."""
@@ -50,7 +53,7 @@ _OPERATOR = re.compile(
     r"(cond|invoke_subgraph|scan|while_loop|wrap_with_autocast|wrap_with_set_grad_enabled)"
     r"|torch\._functorch\.predispatch\._\w+"
 )
-_ON_SIZES = frozenset(f"{item.__module__}.{item.__name__}" for item in _SYM_OPS)
+_ON_SIZES = frozenset(f"{item.__module__}.{item.__name__}" for item in serialize._SYM_OPS)
 _FUNCTIONS = _ON_SIZES | {"_operator.getitem", "torch.sym_sum"}
 _ON_NUMBERS = frozenset(
     {
@@ -86,7 +89,8 @@ def program_in(path: str) -> ExportedProgram:
         raise CompileError(
             f"'{path}' holds more than data: {listed(list(dict.fromkeys(problems)))}; {_CURE}"
         )
-    program: ExportedProgram = load_pt2(path).exported_programs[_MODEL]
+    with replaced(serialize, "treespec_loads", read_structure):
+        program: ExportedProgram = load_pt2(path).exported_programs[_MODEL]
     program._guards_code = []  # Python that `ExportedProgram.module` would run
     return program
 

@@ -27,6 +27,7 @@ from torch.nn._reduction import legacy_get_string
 from torch.nn.modules import module as modules
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
@@ -44,7 +45,8 @@ from .guards import (
 )
 from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
-from .states import stand_ins
+from .pairs import on_parts
+from .states import is_complex, stand_ins
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _REFUSALS = (
@@ -100,6 +102,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     """
     table: dict[Callable[..., object], Callable[..., object]] = {
         **UNIFORM,
+        **(on_parts(found) if (found := _complex_operators(program)) else {}),
         torch.ops.aten.std_mean.correction: std_mean,
     }
     if _keeps_statistics(program):
@@ -118,6 +121,17 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
         except _REFUSALS as error:
             raise refusal(name, error) from error
     return result
+
+
+def _complex_operators(program: ExportedProgram) -> set[object]:
+    """Return the operators in `program` that compute with complex numbers."""
+    found: set[object] = set()
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
+            values = [item.meta.get("val") for item in (node, *node.all_input_nodes)]
+            if any(map(is_complex, pytree.tree_leaves((values, node.args, node.kwargs)))):
+                found.add(node.target)
+    return found
 
 
 def _shared_buffers(program: ExportedProgram) -> list[str]:

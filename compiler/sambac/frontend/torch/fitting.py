@@ -124,6 +124,9 @@ def _cast(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> fx.Node:
 _AXES = frozenset({"dim", "dims"})
 """What PyTorch calls the arguments that name axes."""
 
+_WRITTEN = "value"
+"""What it calls the argument that is a number for all elements."""
+
 
 def give_axes(program: ExportedProgram) -> None:
     """Let no operator of `program`, which is functional, name an axis of a number, in place."""
@@ -156,10 +159,16 @@ def _is_number(value: object) -> bool:
 
 
 def _give_axis(graph: fx.Graph, node: fx.Node) -> None:
-    """Give the numbers among the operands of `node` an axis; its results keep their shapes."""
+    """Give the numbers among the operands of `node` an axis; its results keep their shapes.
+
+    What is written everywhere stays a number, as it has to be.
+    """
+    names = [item.name for item in node.target._schema.arguments]  # type: ignore[union-attr]
+    written = [value for name, value in zip(names, node.args, strict=False) if name == _WRITTEN]
     with graph.inserting_before(node):
-        for operand in filter(_is_number, node.all_input_nodes):
-            node.replace_input_with(operand, _reshaped(graph, operand, (1,)))
+        for operand in node.all_input_nodes:
+            if _is_number(operand) and operand not in written:
+                node.replace_input_with(operand, _reshaped(graph, operand, (1,)))
     args, kwargs = fx.map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
     made = node.target(*args, **kwargs)  # type: ignore[operator]  # an operator, as it has a schema
     for result, value in list(_results(node, made)):

@@ -248,7 +248,7 @@ def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[
         caller = frame.f_globals.get("__name__")
         if caller in _CONTROL_FLOW:
             return unwrap(*args)
-        if caller == checkpoint.__name__:
+        if sys._getframe(1).f_locals.get("cls") is checkpoint.CheckpointFunction:
             raise CompileError(
                 f"{name} calls torch.utils.checkpoint with use_reentrant=True, which cannot be "
                 "recorded; give it use_reentrant=False"

@@ -59,12 +59,20 @@ def _labels(structure: pytree.TreeSpec) -> Sequence[str]:
     context, count = structure.context, structure.num_children
     if hasattr(context, "_fields"):
         return tuple(context._fields)
-    # Mappings keep their keys, registered dataclasses a pair of the fields with and without value.
+    return field_names(context, count) or tuple(str(index) for index in range(count))
+
+
+def field_names(context: object, count: int) -> tuple[str, ...] | None:
+    """Return what the `count` parts of a node are called, of which `context` is what pytrees keep.
+
+    Mappings keep their keys, registered dataclasses a pair of the fields with and without value.
+    None where parts have no names.
+    """
     first = context[0] if isinstance(context, (list, tuple)) and context else None
     for names in (context, first):
         if isinstance(names, (list, tuple)) and [type(name) for name in names] == [str] * count:
             return tuple(names)
-    return tuple(str(index) for index in range(count))
+    return None
 
 
 def name_outputs(model: ir.Model, results: Results) -> Mapping[str, str]:

@@ -30,7 +30,8 @@ Rooms: TypeAlias = dict[tuple[int, torch.dtype], torch.Tensor]
 class ModuleStates:
     """Parameters and buffers by qualified name, in the order of the module.
 
-    `content` has each tensor once; `aliases` maps further names of it (tied weights) to the first.
+    `content` has each tensor once, complex ones as pairs of their parts; `aliases` maps further
+    names of it (tied weights) to the first.
     `frozen` are the parameters that want no gradient. A buffer that no checkpoint holds and nobody
     writes is a constant and not here, unless it has no content.
     """
@@ -60,7 +61,7 @@ def states_of(program: ExportedProgram, written: Iterable[str]) -> ModuleStates:
         if owner != name:
             aliases[name] = owner
         else:
-            content[name] = tensor
+            content[name] = paired(tensor)
     return ModuleStates(
         content=content,
         parameters=tuple(name for name in parameters if name in content),
@@ -68,6 +69,17 @@ def states_of(program: ExportedProgram, written: Iterable[str]) -> ModuleStates:
         buffers=tuple(name for name in buffers if name in content),
         aliases=aliases,
     )
+
+
+def is_complex(item: object) -> bool:
+    """Tell whether `item` is a tensor of complex numbers, a type of them, or one of Python's."""
+    dtype = item.dtype if isinstance(item, torch.Tensor) else item
+    return dtype.is_complex if isinstance(dtype, torch.dtype) else isinstance(item, complex)
+
+
+def paired(tensor: torch.Tensor) -> torch.Tensor:
+    """Return `tensor`, or the pairs of its parts if it is complex: [..., 2]."""
+    return torch.view_as_real(tensor.resolve_conj()) if is_complex(tensor) else tensor
 
 
 def has_no_content(tensor: torch.Tensor) -> bool:

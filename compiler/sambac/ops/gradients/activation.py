@@ -21,6 +21,7 @@ from .rules import (
     cast,
     incoming,
     kept_where,
+    masking_readers,
     operand,
     positive,
     steep_readers,
@@ -35,22 +36,23 @@ _A = 0.044715
 
 
 def _relu(b: Editor, at: Point) -> ir.Value:
-    """dx = dy where y > 0, else 0."""
-    if steep_readers(at.y):
-        return kept_where(b, b.op("Greater", at.y, 0.0), at)
+    """dx = dy where y > 0, else 0; as in PyTorch also where y is NaN, if that may be masked."""
+    if steep_readers(at.y) or masking_readers(at.y):
+        return kept_where(b, b.op("Not", b.op("LessOrEqual", at.y, 0.0)), at)
     return b.op("Mul", at.dy, positive(b, at.y))
 
 
 def _leaky_relu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (1 where x > 0, else alpha)."""
     alpha = float_attribute(at.node, "alpha", 0.01)
-    return b.op("Mul", at.dy, _step(b, at.x, alpha))
+    return b.op("Mul", at.dy, _step(b, at.node, alpha))
 
 
-def _step(b: Editor, x: ir.Value, low: ir.Value | float) -> ir.Value:
+def _step(b: Editor, node: ir.Node, low: ir.Value | float) -> ir.Value:
     """1 where x > 0, else `low`: low + (x > 0) * (1 - low)."""
     rise = b.op("Sub", 1.0, low) if isinstance(low, ir.Value) else 1.0 - low
-    return b.op("Add", b.op("Mul", positive(b, x), rise), low)
+    above = positive(b, operand(node, 0), masked=masking_readers(node.outputs[0]))
+    return b.op("Add", b.op("Mul", above, rise), low)
 
 
 def _prelu(
@@ -60,7 +62,7 @@ def _prelu(
     x, slope = operand(node, 0), operand(node, 1)
     dy = incoming(node, gradients)
     return [
-        lambda: b.op("Mul", dy, _step(b, x, slope)),
+        lambda: b.op("Mul", dy, _step(b, node, slope)),
         lambda: b.op("Mul", dy, b.op("Min", x, 0.0)),
     ]
 

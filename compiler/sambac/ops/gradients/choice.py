@@ -20,23 +20,40 @@ Gradients = Sequence[ir.Value | None]
 Makers = Sequence[InputGradient | None]
 
 
-def _extremum(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
-    """dx = dy / n for each of the n inputs that equal y, else 0: Max, Min."""
-    dy, y = incoming(node, gradients), node.outputs[0]
-    inputs = [operand(node, index) for index in range(len(node.inputs))]
+def _extremum(beaten: str, matched: str) -> GradientRule:
+    """Return the rule of Max or Min; `beaten` and `matched` compare an input with another.
 
-    def chosen(x: ir.Value) -> ir.Value:
-        return cast(b, b.op("Equal", x, y), y)
+    Of two inputs each gets dy, but half of it where they are equal, and none where the other is
+    taken. Beside a NaN both get dy, as in PyTorch. Of more, dx = dy / n for each of the n inputs
+    that equal y, else 0.
+    """
 
-    def gradient(x: ir.Value) -> ir.Value:
-        count = chosen(inputs[0])
-        for other in inputs[1:]:
-            count = b.op("Add", count, chosen(other))
-        return b.op("Mul", b.op("Div", dy, count), chosen(x))
+    def rule(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
+        dy = incoming(node, gradients)
+        inputs = [operand(node, index) for index in range(len(node.inputs))]
+        if len(inputs) == 1:
+            return [lambda: dy]
+        if len(inputs) == 2:
+            first, second = inputs
+            return [lambda: share(b, dy, first, second), lambda: share(b, dy, second, first)]
+        return [lambda x=x: _equal_share(b, node, dy, x) for x in inputs]  # type: ignore[misc]  # bound early
 
-    if len(inputs) == 1:
-        return [lambda: dy]
-    return [lambda x=x: gradient(x) for x in inputs]  # type: ignore[misc]  # bound early
+    def share(b: Editor, dy: ir.Value, x: ir.Value, other: ir.Value) -> ir.Value:
+        lost = [cast(b, b.op(kind, x, other), dy) for kind in (beaten, matched)]
+        half = b.op("Mul", b.op("Add", *lost), 0.5)
+        return b.op("Mul", dy, b.op("Sub", 1.0, half))
+
+    return rule
+
+
+def _equal_share(b: Editor, node: ir.Node, dy: ir.Value, x: ir.Value) -> ir.Value:
+    """Dy / n where `x` is one of the n inputs that equal the result, else 0."""
+    y = node.outputs[0]
+    chosen = [cast(b, b.op("Equal", operand(node, at), y), y) for at in range(len(node.inputs))]
+    count = chosen[0]
+    for other in chosen[1:]:
+        count = b.op("Add", count, other)
+    return b.op("Mul", b.op("Div", dy, count), cast(b, b.op("Equal", x, y), y))
 
 
 def _clip(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
@@ -78,7 +95,7 @@ def _where(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
 
 GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
     "Clip": _clip,
-    "Max": _extremum,
-    "Min": _extremum,
+    "Max": _extremum("Less", "LessOrEqual"),
+    "Min": _extremum("Greater", "GreaterOrEqual"),
     "Where": _where,
 })  # fmt: skip

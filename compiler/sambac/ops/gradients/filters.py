@@ -17,6 +17,7 @@ from sambac.graph.editor import Editor, shape_of
 
 from .columns import channels_last, columns_by_image, flat_positions, rows_of_channels
 from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks, sizes_between
+from .crossed import filtered_by_images, filtered_by_signals, fits_images, fits_signals
 from .formulations import ChoicePoint, Formulation, copying
 from .rules import column_sums, reshape, swap_last, transpose
 from .windows import Window, pad
@@ -26,6 +27,8 @@ _PIECE = 2**19
 
 _MOVED = 0.5  # putting an element of an image elsewhere
 _STRIDED = 1.0  # copying: for each element that has no neighbour beside it
+_PACKED = 0.1  # for each element of the columns that a convolution makes for itself
+_ONE_THREAD = 1.5  # what is made by one thread counts more than what threads divide
 _PAIR = 0.5  # multiplying element by element, and summing up
 _ROWS = 8  # products work on so many rows at once
 _SUMMED = 0.3  # for each element of the products of single images
@@ -174,7 +177,8 @@ def _sliced(of: Convolution) -> float:
     if of.window.is_pointwise:
         return 0
     apart = _STRIDED if of.window.strides[-1] > 1 else 0
-    return copying(of.columns, of.window.positions[-1], of.seen) + apart * of.columns
+    copied = copying(of.columns, of.window.positions[-1], of.seen)
+    return _ONE_THREAD * copied + apart * of.columns
 
 
 def _moved(of: Convolution) -> float:
@@ -209,6 +213,19 @@ def _cost_of_channels(of: Convolution) -> float:
     columns = copying(of.columns, of.channels, of.seen * step)
     signal = copying(of.batch * of.maps * of.window.count, of.window.count, 0)
     return of.product + _moved(of) + columns + signal + _SUMMED * of.size + calls
+
+
+def _cost_of_crossed(of: Convolution, filtered: int, filters: int) -> float:
+    """Return the cost of filtering so many channels by so many others."""
+    window = of.window
+    places = window.image if filtered == of.channels else window.positions
+    others = window.positions if filtered == of.channels else window.image
+    moved = _MOVED * of.batch * filtered * prod(places)
+    first = copying(of.batch * filters * prod(others), prod(others), 0)
+    columns = of.batch * filtered * window.taps * prod(others)
+    run = window.kernel[-1] * filtered if window.dilations[-1] == 1 else filtered
+    packed = columns * (_PACKED + 1 / run)
+    return of.product + moved + first + packed + _SUMMED * of.size + 3 * _CALL
 
 
 def _cost_of_all_taps(of: Convolution) -> float:
@@ -248,6 +265,18 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         _batch_innermost_swapped,
     ),
     Formulation("runs of channels", lambda of: of.at_once, _cost_of_channels, _channel_innermost),
+    Formulation(
+        "channels filtered by signals",
+        fits_signals,
+        lambda of: _cost_of_crossed(of, of.channels, of.maps),
+        filtered_by_signals,
+    ),
+    Formulation(
+        "signals filtered by channels",
+        fits_images,
+        lambda of: _cost_of_crossed(of, of.maps, of.channels),
+        filtered_by_images,
+    ),
     Formulation(
         "all taps of an image",
         lambda of: of.at_once,

@@ -38,7 +38,7 @@ _ALONE = 0.1  # for each element of the filters, where each image is multiplied 
 _MOVED = 0.5  # putting an element elsewhere
 _RUNS_OF_TAPS = 0.9  # for each element of the filters that is copied in runs of a few taps
 _BLOCKED = 0.5  # for each element of the filters that comes into blocks
-_UNBLOCKED = 1.05  # how much longer a convolution takes that is not in blocks
+_OPERATOR = 0.9  # how long a transposed convolution takes beside its columns and their sums
 
 
 def _pointwise(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
@@ -212,7 +212,7 @@ def _cost_of_products(of: Convolution) -> float:
 def _cost_of_transposed(of: Convolution) -> float:
     if in_blocks(of) and set(of.window.strides) == {1}:
         return of.product + _BLOCKED * of.size
-    return _UNBLOCKED * _cost_of_products(of)
+    return _OPERATOR * _cost_of_products(of)
 
 
 FORMS: tuple[Formulation[Convolution], ...] = (

@@ -94,7 +94,8 @@ function axesOf(box, scale) {
     parts.push(svg("line", { class: "axis", x1: scale.left, x2: scale.right, y1: scale.y(y), y2: scale.y(y) }));
     parts.push(svg("text", { class: "tick", x: scale.left - 6, y: scale.y(y) + 4, "text-anchor": "end" }, `${countText(y)}FLOP/s`));
   }
-  parts.push(svg("text", { class: "word", x: (scale.left + scale.right) / 2, y: scale.bottom + 33, "text-anchor": "middle" }, "FLOP for each byte that crosses the border of the section"));
+  const wide = scale.right - scale.left > 350;
+  parts.push(svg("text", { class: "word", x: (scale.left + scale.right) / 2, y: scale.bottom + 33, "text-anchor": "middle" }, wide ? "FLOP for each byte that crosses the border of the section" : "FLOP for each byte across the border"));
   return parts;
 }
 

@@ -14,6 +14,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_bincount,
     aten_gather,
     aten_index_select,
+    aten_nonzero,
     aten_scatter_value,
 )
 
@@ -89,6 +90,14 @@ def index_fill(x: ir.Value, dim: int, index: ir.Value, value: ir.Value | float) 
         return reshaped(index_fill(with_axes(x, 1), 0, index, content), ())
     index = index if rank(index) else with_axes(index, 1)
     return index_put(x, [None] * (dim % rank(x)) + [index], content)
+
+
+def nonzero(x: ir.Value) -> ir.Value:
+    """Return the places of what is not 0, a row each; that in a scalar has no axes."""
+    if rank(x):
+        result: ir.Value = aten_nonzero(x)
+        return result
+    return op.Slice(aten_nonzero(with_axes(x, 1)), [0], [0], [1])
 
 
 def one_hot(indices: ir.Value, num_classes: int = -1) -> ir.Value:

@@ -96,6 +96,22 @@ def clamp_max_tensor(x: ir.Value, max: ir.Value) -> ir.Value:
     return clamp_tensor(x, None, max)
 
 
+def larger(x: ir.Value, y: ir.Value) -> ir.Value:
+    """The larger of both, which NaN is only of two; `x`, and its gradient, if they are equal."""
+    return _taken(x, y, op.GreaterOrEqual)
+
+
+def smaller(x: ir.Value, y: ir.Value) -> ir.Value:
+    """The smaller of both, likewise."""
+    return _taken(x, y, op.LessOrEqual)
+
+
+def _taken(x: ir.Value, y: ir.Value, wins: Callable[[ir.Value, ir.Value], ir.Value]) -> ir.Value:
+    if not is_float(x):
+        return op.Where(wins(x, y), x, y)
+    return op.Where(op.Or(wins(x, y), op.IsNaN(y)), x, y)
+
+
 def _unknown(*limits: float | None) -> bool:
     """Tell whether one of `limits` is NaN."""
     return any(limit is not None and math.isnan(limit) for limit in limits)

@@ -7,8 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.core import (
+    aten__native_batch_norm_no_training as aten_settled,
+)
 
-from .operators import constant, op, rank, several, sizes
+from .operators import constant, op, rank, several, sizes, stop
 
 
 def batch_norm(
@@ -19,9 +22,10 @@ def batch_norm(
     running_var: ir.Value,
     *settings: float,
 ) -> tuple[ir.Value, ...]:
-    """BatchNorm by the statistics of the batch, and the next running statistics.
+    """BatchNorm, mean and 1 / deviation of the batch, and the next running statistics.
 
-    `settings` are whether it trains, the momentum m, and epsilon.
+    `settings` are whether it trains, the momentum m, and epsilon. If it does not, there is nothing
+    of the batch.
 
         next_mean = running_mean * (1 - m) + mean * m
         next_var  = running_var * (1 - m) + var * m * n / (n - 1)
@@ -29,13 +33,25 @@ def batch_norm(
     `mean` and `var`, which is biased, are those of the batch's `n` elements in a channel.
     """
     training, momentum, eps = settings
-    assert training
+    if not training:
+        shown = settled_batch_norm(x, weight, bias, running_mean, running_var, momentum, eps)
+        return *shown, op.Identity(running_mean), op.Identity(running_var)
     y, mean, var = _normalized(x, (weight, bias, running_mean, running_var), eps)
     count = math.prod(size for axis, size in enumerate(sizes(x)) if axis != 1)
     unbiased = momentum * count / (count - 1)
     next_mean = op.Add(op.Mul(running_mean, 1.0 - momentum), op.Mul(mean, momentum))
     next_var = op.Add(op.Mul(running_var, 1.0 - momentum), op.Mul(var, unbiased))
-    return y, mean, var, next_mean, next_var
+    inverse = op.Reciprocal(op.Sqrt(op.Add(stop(var), eps)))
+    return y, stop(mean), inverse, next_mean, next_var
+
+
+def settled_batch_norm(
+    x: ir.Value, *parameters: ir.Value | float | None
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """BatchNorm by the running statistics; nothing is there of the batch, in two results."""
+    assert x.dtype is not None
+    nothing = constant(np.zeros(0, x.dtype.numpy()))
+    return aten_settled(x, *parameters)[0], nothing, nothing
 
 
 def _normalized(
@@ -55,6 +71,16 @@ def _normalized(
     ]
     own = [op.Neg(value) for value in statistics]
     return several.BatchNormalization(x, *affine, *own, training_mode=1, momentum=0.0, epsilon=eps)
+
+
+def beside_statistics(translate: Callable[..., tuple[ir.Value, ...]]) -> Callable[..., object]:
+    """Return `translate`, whose results behind the first PyTorch gives no gradients."""
+
+    def call(*operands: object, **settings: object) -> tuple[ir.Value, ...]:
+        y, *statistics = translate(*operands, **settings)
+        return y, *map(stop, statistics)
+
+    return call
 
 
 def by_channel(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:

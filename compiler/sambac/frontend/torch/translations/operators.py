@@ -242,7 +242,7 @@ def _promoted(translate: Translation, kind: KINDS) -> Translation:
         given = [_example(operand) for operand in operands if operand is not None]
         _, wanted = elementwise_dtypes(*given, type_promotion_kind=kind)
         dtype = tensor_adapters.from_torch_dtype(wanted)
-        cast = [_cast(o, dtype) if isinstance(o, ir.Value) else o for o in operands]
+        cast = [converted(o, dtype) if isinstance(o, ir.Value) else o for o in operands]
         return translate(*cast, **settings)
 
     return call
@@ -257,7 +257,8 @@ def _example(operand: ir.Value | float) -> torch.Tensor | float:
     return torch.empty([1] * rank(operand), dtype=dtype, device="meta")
 
 
-def _cast(value: ir.Value, dtype: ir.DataType) -> ir.Value:
+def converted(value: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Return `value` in a type, of which it knows."""
     if value.dtype == dtype:
         return value
     result = op.Cast(value, to=dtype)

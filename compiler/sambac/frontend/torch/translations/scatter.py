@@ -18,7 +18,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, is_float, number, op, rank, sizes, stop
+from .operators import constant, converted, is_float, number, op, rank, sizes, stop
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -46,6 +46,10 @@ def scatter_reduce(
     A mean is sum / count: of the sent elements, and of the one in `x` if `include_self` or if
     none is sent. Shapes: `index` [...], `src` at least as large, `x` of the same rank.
     """
+    if x.dtype == ir.DataType.BOOL and reduce in _EXTREMA:  # of which onnxruntime has no extrema
+        whole, sent = (converted(value, ir.DataType.INT32) for value in (x, src))
+        found = scatter_reduce(whole, dim, index, sent, reduce, include_self)
+        return op.Cast(found, to=ir.DataType.BOOL)
     if reduce != "mean":
         src = _corner(src, index)
         if reduce in _EXTREMA and is_float(x) and rank(x):
@@ -55,8 +59,7 @@ def scatter_reduce(
     if src.dtype is None or not src.dtype.is_floating_point() or not rank(x):
         raise NotImplementedError("scatter_reduce to means of integers or to a scalar")
     dtype, settings = src.dtype.numpy(), {"axis": dim, "reduction": "add"}
-    sent = constant(np.ones(sizes(index), dtype))
-    none = constant(np.zeros(sizes(x), dtype))
+    sent, none = _filled(index, dtype.type(1)), _filled(x, dtype.type(0))
     count = op.ScatterElements(none, index, sent, **settings)
     if include_self:
         total = op.ScatterElements(x, index, _corner(src, index), **settings)
@@ -105,14 +108,14 @@ def _extremum(
     """
     if not include_self:
         worst = number(extremum.worst, x)
-        sent = op.Expand(worst, constant(np.asarray(sizes(index), np.int64)))
+        sent = op.Expand(worst, _shape(index))
         begin = op.ScatterElements(x, index, sent, axis=extremum.axis)
         best = extremum.of(stop(begin), index, stop(src))
         hidden = op.Where(op.Equal(stop(x), best), stop(x), worst)
         reached = op.ScatterElements(
-            constant(np.zeros(sizes(x), np.int64)),
+            _filled(x, np.int64(0)),
             index,
-            constant(np.ones(sizes(index), np.int64)),
+            _filled(index, np.int64(1)),
             axis=extremum.axis,
         )
         x = op.Where(op.Equal(reached, constant(np.asarray(1, np.int64))), hidden, x)
@@ -135,9 +138,25 @@ def _corner(src: ir.Value, index: ir.Value) -> ir.Value:
     axes = [axis for axis, (end, size) in pairs if end != size or end == ir.SymbolicDim(None)]
     if not axes:
         return src
-    result = op.Slice(src, [0] * len(axes), list(sizes(index, *axes)), axes)
+    known = all(index.shape.is_static(axis) for axis in axes)
+    ends = list(sizes(index, *axes)) if known else op.Gather(op.Shape(index), axes)
+    result = op.Slice(src, [0] * len(axes), ends, axes)
     result.shape = index.shape
     return result
+
+
+def _shape(x: ir.Value) -> ir.Value:
+    """Return the shape of `x`, which a program computes where sizes are open."""
+    if x.shape is None or not x.shape.is_static():
+        return op.Shape(x)
+    return constant(np.asarray(sizes(x), np.int64))
+
+
+def _filled(x: ir.Value, content: np.generic) -> ir.Value:
+    """Return a tensor of the shape of `x` that holds `content` everywhere."""
+    if x.shape is None or not x.shape.is_static():
+        return op.Expand(constant(np.asarray(content)), op.Shape(x))
+    return constant(np.full(sizes(x), content))
 
 
 def index_put(

@@ -190,11 +190,15 @@ def _times_log(x: ir.Value, y: ir.Value, log: Callable[[ir.Value], ir.Value]) ->
 def logit(x: ir.Value, eps: float | None = None) -> ir.Value:
     """log(x) - log(1 - x), of `x` between eps and 1 - eps if `eps` is given and not negative.
 
-    The gradient is 1 / x + 1 / (1 - x), infinite at 0 and 1, and 0 where `x` is cut off.
+    The gradient is 1 / x + 1 / (1 - x), infinite at 0 and 1, and 0 where `x` is cut off. Where the
+    result is no number, neither is the gradient, masked or not.
     """
     if eps is not None and eps >= 0:
         low, high = number(eps, x), number(1 - eps, x)
         x = op.Where(op.Less(x, low), low, op.Where(op.Greater(x, high), high, x))
+    else:
+        outside = op.Or(op.Less(x, number(0.0, x)), op.Greater(x, number(1.0, x)))
+        x = typed(op.Mul(x, op.Where(outside, number(math.nan, x), number(1.0, x))), x)
     return op.Sub(op.Log(x), op.Log(op.Sub(1.0, x)))
 
 
@@ -215,6 +219,12 @@ def entr(x: ir.Value) -> ir.Value:
     rest = op.Where(zero, edge, op.Where(far, end, outside))
     inside = op.Neg(op.Mul(safe, op.Log(safe)))
     return op.Where(op.Or(zero, op.Or(far, negative)), rest, inside)
+
+
+def angle(x: ir.Value) -> ir.Value:
+    """Pi where a real number is below 0, else 0; NaN is none."""
+    turned = op.Where(op.Less(x, number(0.0, x)), number(math.pi, x), number(0.0, x))
+    return op.Where(op.IsNaN(x), number(math.nan, x), turned)
 
 
 def signbit(x: ir.Value) -> ir.Value:
@@ -252,6 +262,20 @@ def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     turn = op.Where(below, number(-math.pi, x), number(math.pi, x))
     flat = op.Where(signbit(x), op.Add(angle, turn), angle)
     return op.Where(steep, op.Sub(upright, angle), flat)
+
+
+def hypot(x: ir.Value, y: ir.Value) -> ir.Value:
+    """sqrt(x^2 + y^2) without squares of large numbers; infinite if one of both is.
+
+    The gradient is (x, y) by the result, no number at (0, 0), and 0 where that is infinite.
+    """
+    size = op.Max(op.Abs(x), op.Abs(y))
+    infinite = op.Or(op.IsInf(x), op.IsInf(y))
+    flat = op.Or(infinite, op.Equal(size, number(0.0, x)))
+    unit = stop(op.Where(flat, number(1.0, x), size))
+    short, long = op.Div(x, unit), op.Div(y, unit)
+    length = op.Mul(op.Sqrt(op.Add(op.Mul(short, short), op.Mul(long, long))), unit)
+    return op.Where(infinite, number(math.inf, x), length)
 
 
 def remainder(x: ir.Value | float, y: ir.Value | float) -> ir.Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from onnxscript.function_libs.torch_lib.ops import core
@@ -11,11 +12,13 @@ from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as a
 
 from . import (
     empties,
+    gamma,
     indices,
     limits,
     losses,
     norms,
     quantization,
+    ranges,
     sampling,
     scatter,
     special,
@@ -24,7 +27,13 @@ from . import (
 )
 from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
-from .normalization import batch_norm, by_channel, by_element
+from .normalization import (
+    batch_norm,
+    beside_statistics,
+    by_channel,
+    by_element,
+    settled_batch_norm,
+)
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
 from .products import added, product
@@ -33,6 +42,11 @@ from .recurrent import lstm, rnn
 from .windows import adaptive_max_pool, average_pool, convolution, pad
 
 _aten = torch.ops.aten
+
+_LOG_GAMMA, _DIGAMMA, _INVERSE_ERF, _INVERSE_NDTR = (
+    floating(gamma.in_float64(function))
+    for function in (gamma.log_gamma, gamma.digamma, gamma.inverse_erf, gamma.inverse_ndtr)
+)
 
 _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.avg_pool2d.default: average_pool(2),
@@ -52,6 +66,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scaled_dot_product_attention.default: attention,
     _aten.scatter_reduce.two: indices.at(2, scatter.scatter_reduce),
     _aten._native_batch_norm_legit_functional.default: batch_norm,
+    _aten._native_batch_norm_legit_no_training.default: settled_batch_norm,
     _aten._embedding_bag.default: decomposed_bag,
     _aten._embedding_bag_forward_only.default: decomposed_bag,
     _aten._cdist_forward.default: cdist,
@@ -71,6 +86,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.amax.default: limits.reduced("ReduceMax"),
     _aten.amin.default: limits.reduced("ReduceMin"),
     _aten.aminmax.default: limits.both,
+    _aten.angle.default: floating(special.angle),
     _aten.any.default: empties.any_true,
     _aten.any.dim: empties.any_dim,
     _aten.any.dims: empties.any_dims,
@@ -93,13 +109,16 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.clamp_min.Tensor: limits.clamp_min_tensor,
     _aten.clamp_min.default: limits.clamp_min,
     _aten.column_stack.default: stacking.column_stack,
+    _aten.copy.default: ranges.copied,
     _aten.diagonal.default: stacking.diagonal,
     _aten.diagonal_copy.default: stacking.diagonal,
     _aten.dstack.default: stacking.dstack,
+    _aten.digamma.default: _DIGAMMA,
     _aten.div.Scalar_mode: special.divide_mode,
     _aten.div.Tensor_mode: special.divide_mode,
     _aten.divide.Scalar: floating(core.aten_div),
     _aten.divide.Tensor: floating(core.aten_div),
+    _aten.erfinv.default: _INVERSE_ERF,
     _aten.expm1.default: special.expm1,
     _aten.floor_divide.default: special.floor_divide,
     _aten.fake_quantize_per_channel_affine.default: quantization.without_slope(
@@ -111,6 +130,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.without_slope(
         quantization.per_tensor_by_values
     ),
+    _aten.fmax.default: common(limits.larger),
+    _aten.fmin.default: common(limits.smaller),
     _aten.fmod.Scalar: common(whole.fmod),
     _aten.fmod.Tensor: common(whole.fmod),
     _aten.gather.default: indices.gather,
@@ -121,6 +142,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.hardtanh.default: limits.saturated,
     _aten.hstack.default: stacking.hstack,
     _aten.huber_loss.default: common(losses.huber_loss),
+    _aten.hypot.default: common(special.hypot),
     _aten.index_add.default: indices.index_add,
     _aten.index_copy.default: indices.index_copy,
     _aten.index_fill.int_Scalar: indices.index_fill,
@@ -132,12 +154,19 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.leaky_relu.default: limits.leaky_relu,
     _aten.less.Tensor: common(core.aten_lt),
     _aten.less_equal.Tensor: common(core.aten_le),
+    _aten.lgamma.default: _LOG_GAMMA,
     _aten.linalg_vector_norm.default: norms.vector_norm,
+    _aten.linspace.Scalar_Tensor: ranges.linspace,
+    _aten.linspace.Tensor_Scalar: ranges.linspace,
+    _aten.linspace.Tensor_Tensor: ranges.linspace,
     _aten.log1p.default: special.log1p,
     _aten.logaddexp.default: special.logaddexp,
     _aten.logaddexp2.default: special.logaddexp2,
     _aten.logcumsumexp.default: special.logcumsumexp,
     _aten.logit.default: floating(special.logit),
+    _aten.logspace.Scalar_Tensor: ranges.logspace,
+    _aten.logspace.Tensor_Scalar: ranges.logspace,
+    _aten.logspace.Tensor_Tensor: ranges.logspace,
     _aten.max.default: limits.of_all("ReduceMax"),
     _aten.max.dim: limits.along("ReduceMax"),
     _aten.max_unpool2d.default: indices.unpool,
@@ -151,7 +180,9 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.nll_loss2d.default: losses.nll_loss,
     _aten.nll_loss_forward.default: losses.nll_loss_forward,
     _aten.nll_loss_nd.default: losses.nll_loss,
+    _aten.nonzero.default: indices.nonzero,
     _aten.one_hot.default: indices.one_hot,
+    _aten.polygamma.default: lambda n, x: floating(partial(gamma.polygamma, n))(x),
     _aten.pow.Scalar: common(whole.power),
     _aten.pow.Tensor_Tensor: common(whole.power),
     _aten.pow.Tensor_Scalar: special.pow_scalar,
@@ -172,6 +203,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.sort.default: limits.sort,
     _aten.sort.stable: limits.sort_stable,
     _aten.split.Tensor: empties.split,
+    _aten.special_digamma.default: _DIGAMMA,
+    _aten.special_psi.default: _DIGAMMA,
+    _aten.special_gammaln.default: _LOG_GAMMA,
+    _aten.special_erfinv.default: _INVERSE_ERF,
+    _aten.special_ndtri.default: _INVERSE_NDTR,
+    _aten.special_polygamma.default: lambda n, x: floating(partial(gamma.polygamma, n))(x),
     _aten.special_erf.default: floating(aten_erf),
     _aten.special_entr.default: floating(special.entr),
     _aten.special_erfc.default: floating(special.erfc),
@@ -216,6 +253,8 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.adaptive_max_pool2d.default: adaptive_max_pool(2),
     _aten.adaptive_max_pool3d.default: adaptive_max_pool(3),
     _aten.bernoulli.p: bernoulli,
+    _aten.native_group_norm.default: beside_statistics(core.aten_native_group_norm),
+    _aten.native_layer_norm.default: beside_statistics(core.aten_native_layer_norm),
     _aten.detach.default: stop,
     _aten.binary_cross_entropy.default: losses.binary_cross_entropy,
     _aten.embedding.default: embedding,

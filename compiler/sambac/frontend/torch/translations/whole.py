@@ -24,8 +24,9 @@ def add(x: ir.Value, y: ir.Value | float, alpha: float = 1) -> ir.Value:
 def power(x: ir.Value | float, exponent: ir.Value | float) -> ir.Value:
     """X to a power of the same type; of whole numbers it has all digits, or the lowest it can hold.
 
-    It is a product of squares: onnxruntime goes by way of float64. What no odd number but -1 and 1
-    can be raised to, negative exponents and those from 256 on, is left to it.
+    It is a product of squares: onnxruntime goes by way of float64. Of a type of W bits, powers of
+    odd numbers repeat after 2^(W - 2) at the latest, those of even ones are 0 from W on, and what
+    is below 0 leaves -1 and 1 alone.
     """
     if isinstance(exponent, int) and isinstance(x, ir.Value) and not is_float(x) and exponent > 0:
         return _raised(x, exponent)
@@ -33,19 +34,22 @@ def power(x: ir.Value | float, exponent: ir.Value | float) -> ir.Value:
     if is_float(x):
         result: ir.Value = aten_pow(x, exponent)
         return result
-    one, bits = number(1, x), op.Cast(exponent, to=ir.DataType.UINT64)
+    assert x.dtype is not None
+    width = 8 * int(x.dtype.itemsize)
+    zero, one = number(0, x), number(1, x)
+    bits = op.Cast(exponent, to=ir.DataType.UINT64)
     exact, square = one, x
-    for place in range(_MOST_BITS):
+    for place in range(width - 2):
         bit = op.BitwiseAnd(bits, constant(np.asarray(1 << place, np.uint64)))
         exact = op.Mul(exact, op.Where(op.Cast(bit, to=ir.DataType.BOOL), square, one))
         square = op.Mul(square, square)
-    near = op.Less(bits, constant(np.asarray(1 << _MOST_BITS, np.uint64)))
+    far = op.GreaterOrEqual(bits, constant(np.asarray(width, np.uint64)))
     even = op.Equal(op.Mul(op.Div(x, number(2, x)), number(2, x)), x)
-    far = op.Where(even, number(0, x), op.Pow(x, exponent))
-    return op.Where(near, exact, far)
-
-
-_MOST_BITS = 8
+    lost = op.And(far, even)
+    if x.dtype in _UNSIGNED:
+        unit = op.Or(op.Equal(x, one), _is_minus_one(x))
+        lost = op.Or(lost, op.And(op.Less(exponent, zero), op.Not(unit)))
+    return op.Where(lost, zero, exact)
 
 
 def _raised(x: ir.Value, exponent: int) -> ir.Value:
