@@ -134,13 +134,16 @@ def _may_be_weight(tensor: ir.TensorProtocol | None) -> bool:
 
 
 def settle_constants(model: ir.Model, name: str) -> None:
-    """Give each constant of the main graph the shape of its content.
+    """Give each constant, of bodies and branches too, the shape of its content.
 
-    A constant that was listed among the inputs has a declaration too, which may leave dimensions
-    open. Raises `CompileError` where the two contradict each other; `name` is the model's name.
+    A constant that was listed among inputs, or is an output, has a declaration too, which may leave
+    dimensions open. Raises `CompileError` where the two contradict each other; `name` is the
+    model's name.
     """
     problems = []
-    for constant in model.graph.initializers.values():
+    holders: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    graphs = [model.graph, *(graph for each in holders for graph in each.subgraphs())]
+    for constant in (value for graph in graphs for value in graph.initializers.values()):
         tensor = constant.const_value
         if tensor is None:
             continue

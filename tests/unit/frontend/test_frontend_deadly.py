@@ -138,3 +138,11 @@ def test_loops_that_never_end(operands: str, condition: str, ends: bool) -> None
         return
     with pytest.raises(CompileError, match="Loop '' never ends: nothing counts its trips"):
         load(model, CompileOptions())
+
+
+def test_a_constant_of_a_body_is_what_the_body_says_that_it_gives() -> None:
+    text = """<ir_version: 8, opset_import: ["": 16]> g (float[2] x, int64 n) => (float[2] y)
+    { y = Loop<body = b (int64 i, bool c, float[2] p) => (bool c, float[2] two)
+    <float two = {2}> { q = Neg(p) }>(n, , x) }"""
+    with pytest.raises(CompileError, match="constant 'two' is declared FLOAT 2 and holds FLOAT "):
+        load(onnx.parser.parse_model(text), CompileOptions())
