@@ -58,7 +58,7 @@ def _mirrored(window: Window) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _CrossedAxis:
     """An axis of the convolution: what lies there, and the filters that step over it.
 
     `kept` results are wanted; behind them there are more where no window sees the last places.
@@ -77,9 +77,9 @@ class _Axis:
         seen = (self.kernel - 1) * self.dilation + (self.kept - 1) * self.stride + 1
         return max(0, seen - self.places - self.begin)
 
-    def of_channels(self, channels: int) -> _Axis:
+    def of_channels(self, channels: int) -> _CrossedAxis:
         """Return the axis with so many channels at each place; its stride is one."""
-        return _Axis(
+        return _CrossedAxis(
             self.places * channels,
             self.kernel,
             self.kept * channels,
@@ -95,12 +95,12 @@ def _crossed(
     (batch, channels, *places), (_, maps, *sizes) = shape_of(image), shape_of(filters)
     spatial = range(2, 2 + len(sizes))
     turned = (window.kernel, window.dilations, window.strides, begins)
-    axes = [_Axis(*each) for each in zip(places, sizes, *turned, strict=True)]
+    axes = [_CrossedAxis(*each) for each in zip(places, sizes, *turned, strict=True)]
     if axes[-1].stride == 1:
         axes[-1] = axes[-1].of_channels(channels)
     else:
-        axes.append(_Axis(channels, 1, channels))
-    axes = [_Axis(1, 1, 1)] * (_VOLUME - len(axes)) + axes
+        axes.append(_CrossedAxis(channels, 1, channels))
+    axes = [_CrossedAxis(1, 1, 1)] * (_VOLUME - len(axes)) + axes
     kernel = [axis.kernel for axis in axes]
     last = transpose(b, image, [0, *spatial, 1])
     first = transpose(b, filters, [1, 0, *spatial])
