@@ -12,7 +12,7 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.wording import did_you_mean
-from sambac.graph.nodes import input_at, text_attribute
+from sambac.graph.nodes import float_attribute, input_at, text_attribute
 from sambac.graph.value_types import spell
 
 OpKey = tuple[str, str]
@@ -156,6 +156,17 @@ def why_run_kills(node: ir.Node) -> str | None:
     first = input_at(node, 0) if least else None
     if first is not None and first.shape is not None and len(first.shape) < least:
         return f"onnxruntime's CPU kernel needs {least} dimensions"
+    return _why_no_distribution(node) if node.domain == "" else None
+
+
+def _why_no_distribution(node: ir.Node) -> str | None:
+    """Return why nothing can be drawn at random: the C++ library ends the process over that."""
+    if node.op_type in ("RandomUniform", "RandomUniformLike"):
+        low, high = (float_attribute(node, *item) for item in (("low", 0.0), ("high", 1.0)))
+        return None if low <= high else f"no number is drawn between low = {low} and high = {high}"
+    if node.op_type in ("RandomNormal", "RandomNormalLike"):
+        scale = float_attribute(node, "scale", 1.0)
+        return None if scale > 0 else f"its scale is {scale}; onnxruntime wants one above 0"
     return None
 
 
