@@ -62,7 +62,6 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
         ),
         ("y = STFT(m, one, , one)", "STFT.*needs 3 dimensions"),
         ("y = RandomUniformLike<low = 2.0, high = 1.0>(x)", "between low = 2.0 and high = 1.0"),
-        ("y = RandomUniform<shape = [2], low = 1e39>()", "between low = inf and high = 1.0"),
         ("y = RandomNormal<shape = [2], scale = 0.0>()", "scale is 0.0"),
         ("y = RandomNormalLike<scale = -1.0>(x)", "scale is -1.0"),
     ],
