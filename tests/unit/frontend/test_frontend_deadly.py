@@ -149,3 +149,12 @@ def test_a_constant_of_a_body_is_what_the_body_says_that_it_gives() -> None:
     <float two = {2}> { q = Neg(p) }>(n, , x) }"""
     with pytest.raises(CompileError, match="constant 'two' is declared FLOAT 2 and holds FLOAT "):
         load(onnx.parser.parse_model(text), CompileOptions())
+
+
+@pytest.mark.parametrize("body", ["y = Resize(x, , , s)", "t = Add(s, s) y = Reshape(x, t)"])
+def test_a_vector_without_end(body: str) -> None:
+    """onnxruntime follows each of its numbers, in case that it is a shape."""
+    graph = f"g (float[2] x, int64[2147483648] s) => (float y) {{ {body} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 19]> {graph}')
+    with pytest.raises(CompileError, match="'s' is a vector of more than 67108864 integers"):
+        load(model, CompileOptions())
