@@ -61,12 +61,17 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
             "Loop.*operand 0, which has no elements",
         ),
         ("y = STFT(m, one, , one)", "STFT.*needs 3 dimensions"),
+        ("y = RandomUniformLike<low = 2.0>(x)", "nothing is between 2 and 1"),
+        ("y = RandomNormal<shape = [2], scale = 0.0>()", "deviation is 0, and has to be above 0"),
+        ("y = Resize(x, , , many)", "operand 3 says 2147483648 sizes"),
+        ("y = Reshape(x, many)", "operand 1 says 2147483648 sizes"),
     ],
 )
 def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
     """onnxruntime reads behind the end of such operands, or stops on a failed assertion."""
     constants = "int64[0] none = {}, int64 one = {1}, float[2] v = {0, 1}, float[1,2] m = {0, 1}"
-    graph = f"g (float[2] x) => (float[n] y) <{constants}> {{{body}}}"
+    ports = "float[2] x, int64[2147483648] many"
+    graph = f"g ({ports}) => (float[n] y) <{constants}> {{{body}}}"
     text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
     with pytest.raises(CompileError, match=f"(?s){says}"):
         load(onnx.parser.parse_model(text), CompileOptions())
