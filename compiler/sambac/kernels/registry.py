@@ -159,8 +159,6 @@ def why_run_kills(node: ir.Node) -> str | None:
     for index in _ONE_NUMBER.get((node.domain, node.op_type), ()):
         if _has_no_element(input_at(node, index)):
             return f"onnxruntime reads a number from operand {index}, which has no elements"
-    if reason := _why_no_distribution(node):
-        return reason
     for index in _LENGTHS.get((node.domain, node.op_type), ()):
         if (length := _length(input_at(node, index))) > _MOST_DIMENSIONS:
             return f"operand {index} says {length} sizes, and no tensor has so many dimensions"
@@ -168,19 +166,18 @@ def why_run_kills(node: ir.Node) -> str | None:
     first = input_at(node, 0) if least else None
     if first is not None and first.shape is not None and len(first.shape) < least:
         return f"onnxruntime's CPU kernel needs {least} dimensions"
-    return None
+    is_known = not any(attribute.is_ref() for attribute in node.attributes.values())
+    return _why_no_distribution(node) if node.domain == "" and is_known else None
 
 
 def _why_no_distribution(node: ir.Node) -> str | None:
-    """Return why nothing can be drawn with the attributes of `node`, if that is so."""
-    if node.domain or any(attribute.is_ref() for attribute in node.attributes.values()):
-        return None
+    """Return why nothing can be drawn at random: the C++ library ends the process over that."""
     if node.op_type in ("RandomUniform", "RandomUniformLike"):
-        low, high = float_attribute(node, "low", 0.0), float_attribute(node, "high", 1.0)
-        return None if low <= high else f"nothing is between {low:g} and {high:g}"
+        low, high = (float_attribute(node, *item) for item in (("low", 0.0), ("high", 1.0)))
+        return None if low <= high else f"no number is drawn between low = {low} and high = {high}"
     if node.op_type in ("RandomNormal", "RandomNormalLike"):
         scale = float_attribute(node, "scale", 1.0)
-        return None if scale > 0 else f"its deviation is {scale:g}, and has to be above 0"
+        return None if scale > 0 else f"its scale is {scale}; onnxruntime wants one above 0"
     return None
 
 

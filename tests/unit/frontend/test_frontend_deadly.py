@@ -61,8 +61,9 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
             "Loop.*operand 0, which has no elements",
         ),
         ("y = STFT(m, one, , one)", "STFT.*needs 3 dimensions"),
-        ("y = RandomUniformLike<low = 2.0>(x)", "nothing is between 2 and 1"),
-        ("y = RandomNormal<shape = [2], scale = 0.0>()", "deviation is 0, and has to be above 0"),
+        ("y = RandomUniformLike<low = 2.0, high = 1.0>(x)", "between low = 2.0 and high = 1.0"),
+        ("y = RandomNormal<shape = [2], scale = 0.0>()", "scale is 0.0"),
+        ("y = RandomNormalLike<scale = -1.0>(x)", "scale is -1.0"),
         ("y = Resize(x, , , many)", "operand 3 says 2147483648 sizes"),
         ("y = Reshape(x, many)", "operand 1 says 2147483648 sizes"),
     ],
@@ -151,3 +152,11 @@ def test_a_constant_of_a_body_is_what_the_body_says_that_it_gives() -> None:
     <float two = {2}> { q = Neg(p) }>(n, , x) }"""
     with pytest.raises(CompileError, match="constant 'two' is declared FLOAT 2 and holds FLOAT "):
         load(onnx.parser.parse_model(text), CompileOptions())
+
+
+def test_what_a_function_is_told_is_not_known_before() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[2] x) => (float[2] y)
+    { y = own.draw<most: float = 2.0>(x) }
+    <domain: "own", opset_import: ["": 17]> draw <most> (a) => (b)
+    { b = RandomUniformLike<high: float = @most>(a) }"""
+    load(onnx.parser.parse_model(text), CompileOptions())
