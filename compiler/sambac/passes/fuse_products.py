@@ -315,7 +315,7 @@ def absorb_result(editor: Editor, node: ir.Node) -> str | None:
         like = ir.val("", product.outputs[0].dtype, node.outputs[0].shape)
         wide = editor.op("Gemm", *operands, like=like)
         turned = wide.producer()
-        editor.replace(node, "Cast", wide, to=int_attribute(cast, "to"))
+        editor.replace(node, "Cast", wide).attributes.update(cast.attributes)
         editor.remove(cast)
     assert turned is not None
     turned.attributes.update(product.attributes)
