@@ -126,6 +126,13 @@ def has_one_reader(value: ir.Value) -> bool:
     return len(value.uses()) == 1 and not value.is_graph_output()
 
 
+def precedes(first: ir.Node | None, second: ir.Node) -> bool:
+    """Tell whether `first` is in the graph of `second`, and before it."""
+    if first is None or second.graph is None or first.graph is not second.graph:
+        return False
+    return next(node for node in second.graph if node in (first, second)) is first
+
+
 def used(outputs: Iterable[ir.Value]) -> bool:
     """Tell whether anything reads one of the values."""
     return any(value.uses() or value.is_graph_output() for value in outputs)

@@ -29,7 +29,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, redirect, static_shape
 
-from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
+from .rewriting import Rule, RulePass, has_one_reader, made_by, precedes, scalar
 
 _HALF = 0.5
 _ROOT = sqrt(0.5)
@@ -41,9 +41,9 @@ def share_error_function(editor: Editor, node: ir.Node) -> str | None:
     approximate = node.attributes.get("approximate")
     if approximate is not None and approximate.as_string() != "none":
         return "it does not use the error function"
-    found = None if x is None else _probability(x)
+    found = None if x is None else _probability(x, node)
     if x is None or found is None:
-        return "nothing else takes the error function"
+        return "nothing behind it takes the error function"
     root, probability = found
     scaled = editor.op("Mul", x, root, like=x)
     area = editor.op("Erf", scaled, like=x)
@@ -52,8 +52,8 @@ def share_error_function(editor: Editor, node: ir.Node) -> str | None:
     return redirect(probability, shared)
 
 
-def _probability(x: ir.Value) -> tuple[ir.Value, ir.Value] | None:
-    """Return sqrt(1/2) and p, if they are in the graph of `x`."""
+def _probability(x: ir.Value, gelu: ir.Node) -> tuple[ir.Value, ir.Value] | None:
+    """Return sqrt(1/2) and p, if they are in the graph of `gelu`, and behind it."""
     for scaling in _readers(x, "Mul"):
         root = next((value for value in scaling.inputs if value is not x), None)
         number = scalar(root)
@@ -63,7 +63,7 @@ def _probability(x: ir.Value) -> tuple[ir.Value, ir.Value] | None:
             for node in _readers(area.outputs[0], "HardSigmoid"):
                 p = node.outputs[0]
                 halves = all(float_attribute(node, key, 0) == _HALF for key in ("alpha", "beta"))
-                if halves and not p.is_graph_output():
+                if halves and not p.is_graph_output() and precedes(gelu, node):
                     return root, p
     return None
 
@@ -87,7 +87,7 @@ def share_sigmoid(editor: Editor, node: ir.Node) -> str | None:
     for straight, bent in (node.inputs, tuple(reversed(node.inputs))):
         for dy, s in _factors(straight):
             x = _before_sigmoid(s)
-            y = None if x is None else _product(x, s)
+            y = None if x is None else _product(x, s, node)
             if x is None or y is None or not _comes_by_sigmoid(bent, dy, x, s):
                 continue
             if static_shape(x) is None or any(
@@ -134,10 +134,10 @@ def _before_sigmoid(s: ir.Value) -> ir.Value | None:
     return None if node is None else node.inputs[0]
 
 
-def _product(x: ir.Value, s: ir.Value) -> ir.Value | None:
-    """Return x * s where it is in the graph."""
-    for node in s.consumers():
-        if node.domain == "" and node.op_type == "Mul" and set(node.inputs) == {x, s}:
+def _product(x: ir.Value, s: ir.Value, reader: ir.Node) -> ir.Value | None:
+    """Return x * s where it is in the graph, before what is to read it."""
+    for node in _readers(s, "Mul"):
+        if set(node.inputs) == {x, s} and precedes(node, reader):
             return node.outputs[0]
     return None
 
