@@ -38,6 +38,7 @@ FUNCTIONS = {
     "cosh": lambda z, r: z.cosh(),
     "cos": lambda z, r: z.cos(),
     "exp": lambda z, r: z.exp(),
+    "far out": lambda z, r: (z * 1e-25).log() + (z * 1e25).log() + (z * 1e30).sqrt() / 1e15,
     "filled": lambda z, r: z.masked_fill(r > 0, 2 - 3j),
     "filled with a real one": lambda z, r: z.masked_fill(r > 0, 2.0),
     "five factors": lambda z, r: z**5,
@@ -53,7 +54,14 @@ FUNCTIONS = {
     "picked": lambda z, r: z[:, ROWS],
     "plus i": lambda z, r: r + 1j,
     "power": lambda z, r: z**-1.5,
+    "powers of whole numbers": lambda z, r: z ** (2 + 0j) + (z * 0) ** 0,
     "products": lambda z, r: torch.bmm(z, z.mT),
+    "real ones like them": lambda z, r: (
+        z * torch.full_like(z, 2.0, dtype=torch.float32)
+        + torch.zeros_like(z, dtype=torch.float32)
+        + z.new_zeros(2, dtype=torch.float32)
+        + torch.full_like(z, 1j)
+    ),
     "repeated": lambda z, r: z.repeat(1, 2, 1),
     "rows": lambda z, r: torch.stack(z.unbind(1)) + z[:, 1],
     "running sums": lambda z, r: z.cumsum(1),
@@ -77,8 +85,8 @@ def _on_pairs(function: object) -> object:
 
 
 _QUICK = (
-    "a buffer's turn", "chosen beside real ones", "conjugates", "filled", "linear", "padded",
-    "power", "times i", "written",
+    "a buffer's turn", "chosen beside real ones", "conjugates", "far out", "filled", "linear",
+    "padded", "power", "powers of whole numbers", "real ones like them", "times i", "written",
 )  # fmt: skip
 
 

@@ -90,12 +90,15 @@ def _real_types(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def _each_part(*values: int) -> _Form:
     """Return the form of an operator that does with each part what it does with both.
 
-    `values` are the positions of the arguments that have parts.
+    `values` are the positions of the arguments that have parts. Where real numbers are asked for,
+    there is the real part alone.
     """
 
     def form(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
         split = [_parts(item) if at in values else (item, item) for at, item in enumerate(args)]
         real, imaginary = zip(*split, strict=True)
+        if isinstance(kwargs.get("dtype"), torch.dtype) and not is_complex(kwargs["dtype"]):
+            return operator(*real, **kwargs)
         real_types = _real_types(kwargs)
         return _both(operator(*real, **real_types), operator(*imaginary, **real_types))
 
@@ -139,7 +142,7 @@ def _exp(real: Any, imaginary: Any) -> tuple[Any, Any]:
 
 
 def _log(real: Any, imaginary: Any) -> tuple[Any, Any]:
-    return (real.square() + imaginary.square()).log() / 2, torch.atan2(imaginary, real)
+    return torch.hypot(real, imaginary).log(), torch.atan2(imaginary, real)
 
 
 def _sqrt(real: Any, imaginary: Any) -> tuple[Any, Any]:
@@ -151,12 +154,16 @@ _MOST_FACTORS = 8
 
 
 def _pow(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
-    base, exponent = args
+    base, (exponent, turn) = args[0], _parts(args[1])
+    if turn or not is_complex(base):
+        return NotImplemented
     if exponent in range(1, _MOST_FACTORS + 1):
         result = base
         for _ in range(int(exponent) - 1):
             result = result * base
         return result
+    if exponent == 0:
+        return torch.ones_like(_parts(base)[0]) + torch.zeros_like(base)
     real, imaginary = _log(*_parts(base))
     return torch.complex(*_exp(real * exponent, imaginary * exponent))
 
@@ -184,7 +191,7 @@ _FORMS: Mapping[_Operator, _Form] = {
     _aten.einsum.default: _product,
     _aten.exp.default: _of_parts(_exp),
     _aten.full.default: _each_part(1),
-    _aten.full_like.default: _each_part(1),
+    _aten.full_like.default: _each_part(0, 1),
     _aten.index_put.default: _each_part(0, 2),
     _aten.linear.default: _linear,
     _aten.log.default: _of_parts(_log),
