@@ -33,7 +33,7 @@ def require_sound(model: ir.Model, name: str) -> None:
     problems = [
         *_odd_names(model),
         *_missing_bodies(model),
-        *_untyped_inputs(model),
+        *_odd_inputs(model),
         *_repeated_inputs(model),
         *_odd_constants(model),
     ]
@@ -93,12 +93,28 @@ def _undefined(model: ir.Model) -> Iterator[str]:
                     yield f"{where} reads '{value.name}', which it lacks"
 
 
-def _untyped_inputs(model: ir.Model) -> Iterator[str]:
+# onnxruntime follows each number of a vector of integers, as of a shape, until memory ends.
+_LONGEST_VECTOR = 1 << 26
+
+
+def _odd_inputs(model: ir.Model) -> Iterator[str]:
     for value in model.graph.inputs:
         if not value.name:
             yield "an input has no name"
         if value.type is None or value.dtype == ir.DataType.UNDEFINED:
             yield f"input '{value.name}' has no type"
+        elif value.dtype in (ir.DataType.INT32, ir.DataType.INT64) and _is_endless(value.shape):
+            yield f"input '{value.name}' is a vector of more than {_LONGEST_VECTOR} integers"
+
+
+def _is_endless(shape: ir.Shape | None) -> bool:
+    """Tell whether `shape` is that of a vector nobody has."""
+    return (
+        shape is not None
+        and len(shape) == 1
+        and isinstance(shape[0], int)
+        and shape[0] > _LONGEST_VECTOR
+    )
 
 
 def _repeated_inputs(model: ir.Model) -> Iterator[str]:
