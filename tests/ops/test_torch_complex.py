@@ -26,6 +26,8 @@ def _written(z: Tensor) -> Tensor:
     made = torch.zeros_like(z)
     made[:, :2] = z[:, 1:] * 2
     made[:, 2, 0] = z[:, 0, 1]
+    made[0, 1] = 3 - 1j
+    made[1, 0, 0] = 2
     return made
 
 

@@ -190,6 +190,8 @@ _FORMS: Mapping[_Operator, _Form] = {
     _aten.dot.default: _product,
     _aten.einsum.default: _product,
     _aten.exp.default: _of_parts(_exp),
+    _aten.fill.Scalar: _each_part(0, 1),
+    _aten.fill.Tensor: _each_part(0, 1),
     _aten.full.default: _each_part(1),
     _aten.full_like.default: _each_part(0, 1),
     _aten.index_put.default: _each_part(0, 2),
