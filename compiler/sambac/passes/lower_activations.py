@@ -40,7 +40,7 @@ def leak(editor: Editor, node: ir.Node) -> str | None:
         return "it has no constant slope, or is of another type"
     if not np.isfinite(array).all():
         return "a slope is not finite, and none of 0"
-    if array.size == 1:
+    if array.size == 1 and x.shape is not None and array.ndim <= len(x.shape):
         editor.replace(node, "LeakyRelu", x, alpha=float(array.reshape(-1)[0]))
         return None
     size = prod(modelled_shape(x) or (0,))
