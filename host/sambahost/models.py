@@ -72,16 +72,23 @@ def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple
     """
     buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
     given = tuple(tensor.clone() for tensor in sample)
-    with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
-        try:
-            found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
-        except Exception as error:
-            if type(error).__module__ != "builtins":
-                raise
-            shapes = ", ".join(str([*tensor.shape]) for tensor in sample)
-            name = part._get_name()  # type: ignore[no-untyped-call]
-            raise HostError(f"{name} does not run on tensors of {shapes}: {error}") from error
+    alone = torch.random.fork_rng(devices=())
+    with in_mode(part, training=training), torch.no_grad(), alone, running(part, sample):
+        found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
     return found
+
+
+@contextmanager
+def running(part: nn.Module, sample: Sequence[Tensor]) -> Iterator[None]:
+    """Raise `HostError` where Python or torch refuse to run `part` on a sample meanwhile."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__ != "builtins":
+            raise
+        shapes = ", ".join(str([*tensor.shape]) for tensor in sample)
+        name = part._get_name()  # type: ignore[no-untyped-call]
+        raise HostError(f"{name} does not run on tensors of {shapes}: {error}") from error
 
 
 class Version:
