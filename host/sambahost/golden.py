@@ -18,10 +18,6 @@ Compares: TypeAlias = "Callable[[torch.Tensor, torch.Tensor], bool]"
 Tolerance: TypeAlias = "float | Mapping[torch.dtype, float] | None"
 
 
-def _is_correlation(value: object) -> bool:
-    return NUMBER.fits(value) and -1 <= float(value) <= 1  # type: ignore[arg-type]  # a number
-
-
 def _is_tolerance(value: object) -> bool:
     """Tell whether each number of a tolerance is a limit; NaN passes nothing, infinity all."""
     by_type = value if isinstance(value, Mapping) else {torch.float32: value}
@@ -30,12 +26,14 @@ def _is_tolerance(value: object) -> bool:
 
 
 _TOLERANCE = Kind(f"{LIMIT.words}, or a dict of them by type of torch, or None", _is_tolerance)
+_FINITE = Kind("a number that is not infinite", lambda value: LIMIT.fits(_size(value)))
+
 NUMBERS: Mapping[str, Kind] = {
-    "pcc": Kind("a correlation, from -1 to 1", _is_correlation).or_none(),
+    "pcc": _FINITE.or_none(),  # more than 1 is what no correlation reaches
     "rtol": _TOLERANCE,
     "atol": _TOLERANCE,
     "relative_atol": LIMIT,
-    "scale_loss": Kind("a number that is not infinite", lambda value: LIMIT.fits(_size(value))),
+    "scale_loss": _FINITE,
     **dict.fromkeys(
         ("epochs", "steps", "accumulation_steps", "microbatch_count"), WHOLE.at_least(1)
     ),

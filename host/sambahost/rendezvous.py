@@ -127,11 +127,12 @@ def _make_group(launch: Launch) -> None:
         dist.init_process_group(
             "gloo", store=store, rank=launch.rank, world_size=launch.size, timeout=patience()
         )
+        leave_group_at_exit()
+        dist.barrier()  # nobody ends while another still connects, who would not know why
     except (RuntimeError, ValueError) as error:
         raise HostError(
             f"process {launch.rank} cannot connect to the others: {_first_line(error)}"
         ) from error
-    leave_group_at_exit()
 
 
 def _store(launch: Launch) -> Store:

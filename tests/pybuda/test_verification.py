@@ -288,9 +288,9 @@ def test_a_pipeline_by_hand_is_verified(monkeypatch) -> None:
         ({"checkpoint_interval": -1}, "checkpoint_interval is -1; a whole number from 0 on"),
         (
             {"pcc": "x", "rtol": True},
-            "pcc is 'x'; a correlation, from -1 to 1.*\nrtol is True; a nu",
+            "pcc is 'x'; a number that is not infinite, or None.*\nrtol is True; a nu",
         ),
-        ({"pcc": float("nan")}, "pcc is nan; a correlation, from -1 to 1, or None was expected"),
+        ({"pcc": float("nan")}, "pcc is nan; a number that is not infinite, or None was expected"),
         ({"rtol": float("inf")}, "rtol is inf; a number from 0 on that is not infinite, or a dict"),
         ({"atol": {torch.float32: -1.0}}, "atol is a dict; a number from 0 on that is not infin"),
         ({"relative_atol": None}, "relative_atol is None; a number from 0 on that is not infinite"),

@@ -33,6 +33,13 @@ _ONE_NUMBER: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("", "SequenceErase"): (1,),
     ("", "SequenceInsert"): (2,),
 }
+# Operands that say a number for each dimension of a result, or two; inference makes as many.
+_LENGTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
+    ("", "ConstantOfShape"): (0,),
+    ("", "Resize"): (1, 2, 3),
+    **{("", op_type): (1,) for op_type in ("Expand", "Pad", "Reshape", "Tile", "Upsample")},
+}
+_MOST_DIMENSIONS = 1024
 # Of operators with which onnxruntime ends the process where the first operand has fewer.
 _LEAST_DIMENSIONS: Mapping[tuple[str, str], int] = {("", "DFT"): 2, ("", "STFT"): 3}
 _NOT_REDUCED = frozenset({"tensor(float16)", "tensor(bfloat16)"})
@@ -152,11 +159,15 @@ def why_run_kills(node: ir.Node) -> str | None:
     for index in _ONE_NUMBER.get((node.domain, node.op_type), ()):
         if _has_no_element(input_at(node, index)):
             return f"onnxruntime reads a number from operand {index}, which has no elements"
+    for index in _LENGTHS.get((node.domain, node.op_type), ()):
+        if (length := _length(input_at(node, index))) > _MOST_DIMENSIONS:
+            return f"operand {index} says {length} sizes, and no tensor has so many dimensions"
     least = _LEAST_DIMENSIONS.get((node.domain, node.op_type), 0)
     first = input_at(node, 0) if least else None
     if first is not None and first.shape is not None and len(first.shape) < least:
         return f"onnxruntime's CPU kernel needs {least} dimensions"
-    return _why_no_distribution(node) if node.domain == "" else None
+    is_known = not any(attribute.is_ref() for attribute in node.attributes.values())
+    return _why_no_distribution(node) if node.domain == "" and is_known else None
 
 
 def _why_no_distribution(node: ir.Node) -> str | None:
@@ -168,6 +179,13 @@ def _why_no_distribution(node: ir.Node) -> str | None:
         scale = float_attribute(node, "scale", 1.0)
         return None if scale > 0 else f"its scale is {scale}; onnxruntime wants one above 0"
     return None
+
+
+def _length(value: ir.Value | None) -> int:
+    """Return how many numbers a vector holds, 0 where that is not known."""
+    shape = None if value is None else value.shape
+    length = shape[0] if shape is not None and len(shape) == 1 else 0
+    return length if isinstance(length, int) else 0
 
 
 def _has_no_element(value: ir.Value | None) -> bool:

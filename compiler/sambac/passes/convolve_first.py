@@ -66,15 +66,16 @@ class _Enlarging:
         return self.saved(results) > ADDED * results * self.pixels[1]
 
     def operands(self, channels: int) -> list[Operand] | None:
-        """Return the region, scales and sizes for so many channels; None where they are unknown."""
-        given: list[Operand] = [input_at(self.node, index) for index in (1, 2, 3)]
+        """Return what follows the image for so many channels; None where channels may be mixed."""
+        given: list[Operand] = list(self.node.inputs[1:])  # region, scales, sizes; or scales alone
         axes = self.node.attributes.get("axes")
-        if given[2] is None or (axes is not None and min(axes.as_ints()) > 1):
-            return given
+        if axes is not None:
+            return given if min(axes.as_ints()) > 1 else None
+        if input_at(self.node, 3) is None:
+            scales = constant(self.node.inputs[min(2, len(given))])
+            return given if scales is not None and 1 in scales.reshape(-1)[1:2] else None
         sizes = integers(input_at(self.node, 3))
-        if sizes is None or axes is not None:
-            return None
-        return [*given[:2], (sizes[0], channels, *sizes[2:])]
+        return None if sizes is None else [*given[:2], (sizes[0], channels, *sizes[2:])]
 
 
 def convolve_first(editor: Editor, node: ir.Node) -> str | None:

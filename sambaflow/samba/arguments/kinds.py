@@ -81,15 +81,19 @@ def _is_by_name(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
 
 
+def _is_empty(value: object) -> bool:
+    return isinstance(value, str) and not value
+
+
 FLAG = ArgumentKind("True or False", lambda v: isinstance(v, (bool, np.bool_)), frozenset({bool}))
 COUNT = ArgumentKind("a whole number", _is_whole, frozenset({int}))
 NUMBER = ArgumentKind("a number", _is_number, frozenset({int, float}))
-LIMIT = ArgumentKind(arguments.LIMIT.words, arguments.LIMIT.fits)
+LIMIT = ArgumentKind(arguments.LIMIT.words, lambda v: _is_number(v) and arguments.LIMIT.fits(v))
 """A number that others are compared with, which neither NaN nor infinity is of use for."""
 RATE = ArgumentKind("a number", _is_rate, frozenset({int, float}))
 """A number of an optimizer, which torch takes as a tensor of one element, too."""
 NAME = ArgumentKind("a name", lambda v: isinstance(v, str), frozenset({str}))
-PATH = ArgumentKind("a path", lambda v: v == "" or arguments.PATH.fits(v))
+PATH = ArgumentKind("a path", lambda v: _is_empty(v) or arguments.PATH.fits(v))
 MODULE = instance(nn.Module, "a torch.nn.Module")
 TENSOR = instance(Tensor, "a tensor")
 MAPPING = ArgumentKind("a dict by name", _is_by_name)

@@ -231,9 +231,10 @@ def _absent(
     who = f"program {variant.program} of section '{section.name}'"
     if not all((*formal.inputs, *formal.outputs)) and not _depends(variant):
         yield f"{who} lacks inputs or outputs, and runs whatever argins are"
-    for position, name in enumerate(formal.outputs):
+    # Of outputs that the section has not, `bindings` tells.
+    for position, (name, symbol) in enumerate(zip(formal.outputs, section.outputs, strict=False)):
         if not name and position not in updated:
-            output = program.symbols[section.outputs[position]].name
+            output = program.symbols[symbol].name
             yield f"{who} does not make '{output}', which nothing else has made"
 
 

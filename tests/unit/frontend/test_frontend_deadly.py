@@ -64,12 +64,15 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
         ("y = RandomUniformLike<low = 2.0, high = 1.0>(x)", "between low = 2.0 and high = 1.0"),
         ("y = RandomNormal<shape = [2], scale = 0.0>()", "scale is 0.0"),
         ("y = RandomNormalLike<scale = -1.0>(x)", "scale is -1.0"),
+        ("y = Resize(x, , , many)", "operand 3 says 1025 sizes"),
+        ("y = Reshape(x, many)", "operand 1 says 1025 sizes"),
     ],
 )
 def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
     """onnxruntime reads behind the end of such operands, or stops on a failed assertion."""
     constants = "int64[0] none = {}, int64 one = {1}, float[2] v = {0, 1}, float[1,2] m = {0, 1}"
-    graph = f"g (float[2] x) => (float[n] y) <{constants}> {{{body}}}"
+    ports = "float[2] x, int64[1025] many"
+    graph = f"g ({ports}) => (float[n] y) <{constants}> {{{body}}}"
     text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
     with pytest.raises(CompileError, match=f"(?s){says}"):
         load(onnx.parser.parse_model(text), CompileOptions())
@@ -158,3 +161,11 @@ def test_a_vector_without_end(body: str) -> None:
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 19]> {graph}')
     with pytest.raises(CompileError, match="'s' is a vector of more than 67108864 integers"):
         load(model, CompileOptions())
+
+
+def test_what_a_function_is_told_is_not_known_before() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[2] x) => (float[2] y)
+    { y = own.draw<most: float = 2.0>(x) }
+    <domain: "own", opset_import: ["": 17]> draw <most> (a) => (b)
+    { b = RandomUniformLike<high: float = @most>(a) }"""
+    load(onnx.parser.parse_model(text), CompileOptions())

@@ -111,15 +111,28 @@ def test_every_way_to_enlarge(resize: str) -> None:
         ),
         "r = Resize<mode = 'linear'>(z, , , shrunk) y = Conv(r, k)",
         "r = Resize<mode = 'linear'>(x, , , sizes) s = Concat<axis = 3>(r, r) y = Conv(s, w)",
+        "r = Resize(x, , between) y = Conv(r, w)",
     ],
-    ids=["strides", "pads", "numbers from outside", "two readers", "made smaller", "side by side"],
+    ids=[
+        *("strides", "pads", "numbers from outside", "two readers", "made smaller", "side by side"),
+        "as many channels, but others",
+    ],
 )
 def test_what_stays(body: str) -> None:
     model = _model(body, "float[1, 2, h, w] y")
     for name, values in {
         "region": np.asarray([0, 0, 0, 0, 1, 1, 1.5, 1.5], np.float32),
         "shrunk": np.asarray([1, OTHER, 2, 2]),
+        "between": np.asarray([1, 1.02, 2, 2], np.float32),
         "k": np.ones((2, OTHER, 1, 1), np.float32),
     }.items():
         model.graph.initializer.append(numpy_helper.from_array(values, name))
     assert _operators(_moved(model)) == _operators(model)
+
+
+def test_first_opset_has_scales_alone() -> None:
+    model = _model("r = Resize<mode = 'linear'>(x, scales) y = Conv(r, w)")
+    model.opset_import[0].version = 10
+    moved = _moved(model)
+    assert _operators(moved) == ["Conv", "Resize"]
+    assert_near(_run(moved)[0], _run(model)[0].astype(np.float64), what="scales alone")

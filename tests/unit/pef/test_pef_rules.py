@@ -97,6 +97,10 @@ ESSENTIAL: list[tuple[Fault, str]] = [
         ("sections", 1, {"outputs": (3,)}),
         "'second' binds (1, 0, 1) inputs, weights and outputs, its program 1 has (1, 0, 2)",
     ),
+    (
+        ("programs", 0, {"outputs": ("b", "")}),
+        "'first' binds (1, 1, 1) inputs, weights and outputs, its program 0 has (1, 1, 2)",
+    ),
     (("programs", 0, {"weights": ("a",)}), "program 0 has two tensors of the same formal name"),
     (("programs", 1, {"outputs": ("c", "c")}), "program 1 has two tensors of the same formal"),
     (("programs", 0, {"weights": ("",)}), "program 0 has a weight without a formal name"),
