@@ -143,7 +143,7 @@ class CompilerConfig(NumberConfig):
     _chip_breaks: tuple[Break, ...] = ()
     _known: KnownOperators = field(default_factory=KnownOperators, repr=False, compare=False)
     _settled: dict[DataFormat | None, CompileSettings] = field(
-        default_factory=dict, repr=False, compare=False
+        default_factory=dict, init=False, repr=False, compare=False
     )
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -153,7 +153,7 @@ class CompilerConfig(NumberConfig):
         if name == "op_intermediates_to_save":
             value = tuple(listed(name, [] if value is None else value, str, "names of operators"))
         object.__setattr__(self, name, value)
-        vars(self).setdefault("_settled", {}).clear()
+        object.__setattr__(self, "_settled", {})  # a copy of this keeps what it shared so far
         if name in _IDLE:
             warn_of_idle(**{name: value})
 

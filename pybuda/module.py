@@ -307,7 +307,8 @@ class PyBudaModule(Module):
         """Return what is another one after modules in it or attributes have changed."""
         own = {name: value for name, value in vars(self).items() if name not in _COUNTED}
         inner = [module._structure(objects) for module in self._modules.values()]
-        return [*self._modules.values()], held(own, objects), inner
+        formats = [each.dev_data_format for each in self._parameters.values()]
+        return [*self._modules.values()], formats, held(own, objects), inner
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters that have values, by their whole names."""

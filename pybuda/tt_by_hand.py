@@ -203,7 +203,7 @@ class DrivenTTDevice(Device):
             "bw_input": (last, ends),
             "bw_output": (first, starts),
         }
-        if queue_type not in kinds:
+        if queue_type not in [*kinds]:
             raise PyBudaError(f"queue_type is {shown(queue_type)}; there are {', '.join(kinds)}")
         program, names = kinds[queue_type]
         shapes = (tuple(each.shape) for each in program.zeros(names))

@@ -66,9 +66,12 @@ class Channel(Generic[Item]):
         self._items.append(item)
         self._item.give()
 
-    def put(self, item: Item, stopped: threading.Event) -> None:
-        """Add an item when there is room; one thread does. Raises `StoppedError` if all ends."""
-        while self._size and len(self._items) >= self._size:
+    def put(self, item: Item, stopped: threading.Event, *, waits: bool = True) -> None:
+        """Add an item, and before it wait for room, unless nobody takes items meanwhile.
+
+        One thread does. Raises `StoppedError` if all ends.
+        """
+        while waits and self._size and len(self._items) >= self._size:
             if stopped.is_set():
                 raise StoppedError
             self._room.wait(lambda: len(self._items) >= self._size)
@@ -207,7 +210,8 @@ class Crew:
     def begin(self, actions: Actions, in_sequence: bool, only: int | None = None) -> None:
         """Let threads do `actions` and return at once, or do them in sequence; `only` one device.
 
-        Of others it takes what they have given so far, or what they give.
+        Of others it takes what they have given so far, or what they give; nobody need take what it
+        gives before it ends, so that it must not wait for room.
         """
         if in_sequence:
             self.do(actions, only)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import torch
 
-from pef.arguments import shown, tell
+from pef.arguments import BY_NAME, instance, misfits, shown, tell
 from pef.warned import warn
 
 from .crew import Channel
@@ -294,6 +294,11 @@ class Driven(ABC):
         """Do what a command says. Raises an error for what is none."""
         if not isinstance(cmd, Command):
             raise self.raises(f"cmd is {shown(cmd)}; a Command was expected")
+        if odd := misfits(
+            command_type=(cmd.command_type, instance(CommandType, "a CommandType")),
+            params=(cmd.params, BY_NAME),
+        ):
+            raise self.raises("\n".join(odd))
         does, runs = _COMMANDS[cmd.command_type]
         try:
             given = inspect.signature(does).bind(

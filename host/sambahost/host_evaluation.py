@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from pef.wording import did_you_mean
 
 from .errors import HostError
-from .models import in_mode
+from .models import in_mode, running
 from .samples import Samples, Tensors, joined
 
 
@@ -21,7 +21,7 @@ class HostEvaluation:
 
     `own` are its parameters by name. Those that `values` has take these for the pass, others and
     buffers stay as they are. With `by_sample` each sample of a microbatch is computed by itself.
-    Raises `HostError` for names that are not there.
+    Raises `HostError` for names that are not there, and for values of other shapes.
     """
 
     def __init__(
@@ -41,6 +41,12 @@ class HostEvaluation:
             raise HostError(
                 f"there is no parameter '{unknown[0]}'{did_you_mean(unknown[0], own)}; there are "
                 f"{', '.join(own) or 'none'}"
+            )
+        odd = [name for name, value in values.items() if value.shape != own[name].shape]
+        if odd:  # torch might broadcast them
+            raise HostError(
+                f"parameter '{odd[0]}' is {[*own[odd[0]].shape]}, a value of "
+                f"{[*values[odd[0]].shape]} came"
             )
         paths = {id(tensor): path for path, tensor in part.named_parameters()}
         self._given = {paths[id(own[n])]: v for n, v in values.items() if id(own[n]) in paths}
@@ -63,8 +69,11 @@ class HostEvaluation:
         """
         ends = [output for output in self._outputs if output.requires_grad]
         starts = [*starts] or [torch.ones_like(output) for output in ends]
-        if len(starts) != len(ends):
-            raise HostError(f"{len(starts)} gradients came for {len(ends)} outputs that take some")
+        shapes, wanted_shapes = ([[*t.shape] for t in each] for each in (starts, ends))
+        if shapes != wanted_shapes:
+            raise HostError(
+                f"gradients of shapes {shapes} came for outputs that take some of {wanted_shapes}"
+            )
         names = [name for name, value in self._values.items() if value.requires_grad]
         inputs = [tensor for tensor in self._inputs if tensor.requires_grad]
         wanted = [*inputs, *(self._values[name] for name in names)]
@@ -77,7 +86,10 @@ class HostEvaluation:
 
     def _run(self, sample: Tensors) -> Tensors:
         buffers = {name: tensor.clone() for name, tensor in self._part.named_buffers()}
-        found: Tensors = torch.func.functional_call(self._part, {**buffers, **self._given}, sample)
+        with running(self._part, sample):
+            found: Tensors = torch.func.functional_call(
+                self._part, {**buffers, **self._given}, sample
+            )
         return found
 
 

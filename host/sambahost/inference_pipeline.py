@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from .crew import FOREVER, Action, Channel, Crew, put
@@ -99,7 +100,8 @@ class InferencePipeline:
                     "input_count is 0, for ever, which cannot be done in sequence"
                 )
             self._inputs[only or 0].require(count, "microbatches", self._api.raises)
-        self.crew.begin(lambda: [Action(self._step, count, self._refresh)], in_sequence, only)
+        step = partial(self._step, waits=only is None)
+        self.crew.begin(lambda: [Action(step, count, self._refresh)], in_sequence, only)
 
     def position(self, name: str) -> int | None:
         """Return the index of a device, None where it is none of these."""
@@ -109,7 +111,7 @@ class InferencePipeline:
     def _refresh(self, index: int) -> None:
         self._devices[index].refresh()
 
-    def _step(self, index: int) -> None:
+    def _step(self, index: int, waits: bool) -> None:
         stopped, device = self.crew.stopped, self._devices[index]
         batch = self._inputs[index].get(stopped)
         outputs = device.infer(batch)
@@ -119,7 +121,7 @@ class InferencePipeline:
             kept = self._api.told(tensor.clone() for tensor in outputs)
             put(self.queues.between[index], kept, stopped)
         if index + 1 < len(self._devices):
-            self._inputs[index + 1].put(self._api.samples(outputs), stopped)
+            self._inputs[index + 1].put(self._api.samples(outputs), stopped, waits=waits)
         else:
             self._tell()
             put(self.queues.results, self._api.told(outputs), stopped)

@@ -72,16 +72,23 @@ def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple
     """
     buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
     given = tuple(tensor.clone() for tensor in sample)
-    with in_mode(part, training=training), torch.no_grad(), torch.random.fork_rng(devices=()):
-        try:
-            found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
-        except Exception as error:
-            if type(error).__module__ != "builtins":
-                raise
-            shapes = ", ".join(str([*tensor.shape]) for tensor in sample)
-            name = part._get_name()  # type: ignore[no-untyped-call]
-            raise HostError(f"{name} does not run on tensors of {shapes}: {error}") from error
+    alone = torch.random.fork_rng(devices=())
+    with in_mode(part, training=training), torch.no_grad(), alone, running(part, sample):
+        found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
     return found
+
+
+@contextmanager
+def running(part: nn.Module, sample: Sequence[Tensor]) -> Iterator[None]:
+    """Raise `HostError` where Python or torch refuse to run `part` on a sample meanwhile."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__ != "builtins":
+            raise
+        shapes = ", ".join(str([*tensor.shape]) for tensor in sample)
+        name = part._get_name()  # type: ignore[no-untyped-call]
+        raise HostError(f"{name} does not run on tensors of {shapes}: {error}") from error
 
 
 class Version:
@@ -166,9 +173,22 @@ def held(value: object, objects: bool = True) -> object:
     return _Same(value) if objects else None
 
 
-def mark(tensor: Tensor) -> tuple[int, int] | None:
-    """Return what a write to `tensor` changes, None where torch does not count writes."""
-    return None if tensor.is_inference() else (tensor._version, tensor.data_ptr())
+def mark(tensor: Tensor) -> tuple[object, ...] | None:
+    """Return what a write to `tensor` changes, None where torch does not count writes.
+
+    Other `data` of it count, too, be they a part of what it had, or that turned. What is written
+    by way of `data`, or to an array that shares its memory, nobody counts.
+    """
+    return None if tensor.is_inference() else tuple(looks(tensor) for looks in _LOOKS)
+
+
+_LOOKS = (
+    attrgetter("_version"),
+    methodcaller("data_ptr"),
+    attrgetter("shape"),
+    methodcaller("stride"),
+)
+"""What tells whether a tensor has been written to."""
 
 
 class Glance:
@@ -186,6 +206,7 @@ class Glance:
         found: dict[int, object] = {}
         for owner, attributes in zip(self._owners, self._attributes, strict=True):
             self._look(attributes, _UNSEEN if isinstance(owner, nn.Module) else (), found)
+        self._lengths = [*map(len, self._looked)]  # of each: an item may move from one to the next
         self._held = [*chain.from_iterable(self._looked)]
         self._tensors = [each for each in found.values() if isinstance(each, Tensor)]
         self._uncounted = any(tensor.is_inference() for tensor in self._tensors)
@@ -196,13 +217,13 @@ class Glance:
         return (
             not self._uncounted
             and all(map(is_, map(vars, self._owners), self._attributes))
-            and sum(map(len, self._looked)) == len(self._held)
+            and [*map(len, self._looked)] == self._lengths
             and all(map(is_, chain.from_iterable(self._looked), self._held))
             and self._marked() == self._marks
         )
 
     def _marked(self) -> list[Any]:
-        return [*map(_WRITES, self._tensors), *map(_ADDRESS, self._tensors)]
+        return [found for looks in _LOOKS for found in map(looks, self._tensors)]
 
     def _look(self, inside: Any, unseen: Collection[str], found: dict[int, object]) -> None:
         """Look at a collection, and at those in it but for what is `unseen`."""
@@ -213,14 +234,17 @@ class Glance:
                 continue
             if isinstance(value, Tensor):
                 found[id(value)] = value
-            elif isinstance(value, list | tuple | Mapping) and len(value) <= _MOST:
+            elif isinstance(value, list | tuple | Mapping) and (
+                len(value) <= _MOST or key in _TABLES
+            ):
                 found[id(value)] = value
                 self._look(value, (), found)
 
 
-_UNSEEN = _TORCHS - {"_parameters", "_buffers", "_modules"}
+_TABLES = frozenset({"_parameters", "_buffers", "_modules", "_constants"})
+"""Attributes that hold what modules are made of, which count however many there are."""
+_UNSEEN = _TORCHS - _TABLES
 """Attributes of all modules whose contents count for nobody here."""
-_WRITES, _ADDRESS = attrgetter("_version"), methodcaller("data_ptr")
 
 
 class FreezeWatch:

@@ -161,7 +161,8 @@ class TrainingPipeline:
         self._require_end(count)
         if in_sequence:
             self._require_pushed(count, only)
-        self.crew.begin(lambda: [Action(self._forward, count)], in_sequence, only)
+        step = partial(self._forward, waits=only is None)
+        self.crew.begin(lambda: [Action(step, count)], in_sequence, only)
 
     def backward(self, count: int, zero: bool, in_sequence: bool, only: int | None = None) -> None:
         """Run `count` microbatches backward, after zeroing gradients if asked to.
@@ -171,7 +172,8 @@ class TrainingPipeline:
         self._require_end(count)
         if in_sequence and only not in (None, self._last):
             self._gradients[only].require(count, "gradients", self._api.raises)
-        self.crew.begin(lambda: [self._backwards(count, zero)], in_sequence, only)
+        waits = only is None
+        self.crew.begin(lambda: [self._backwards(count, zero, waits)], in_sequence, only)
 
     def optimize(self, checkpoint: bool, in_sequence: bool, only: int | None = None) -> None:
         """Step the optimizers of all devices, or of `only` one; a checkpoint may follow."""
@@ -234,10 +236,11 @@ class TrainingPipeline:
                 yield Action(partial(self._optimize, checkpoint=next(checkpoints)))
             yield Action(self._schedule)
 
-    def _backwards(self, count: int, zero: bool) -> Action:
+    def _backwards(self, count: int, zero: bool, waits: bool = True) -> Action:
+        step = partial(self._backward, waits=waits)
         if not zero:
-            return Action(self._backward, count, backward=True)
-        return Action(self._backward, count, self._zero, backward=True)
+            return Action(step, count, backward=True)
+        return Action(step, count, self._zero, backward=True)
 
     def _require_pushed(self, count: int, only: int | None = None) -> None:
         self.crew.require_idle()
@@ -249,7 +252,7 @@ class TrainingPipeline:
         self._inputs[0].clear()
         self._targets.clear()
 
-    def _forward(self, index: int) -> None:
+    def _forward(self, index: int, waits: bool = True) -> None:
         stopped, device = self.crew.stopped, self._devices[index]
         batch = self._inputs[index].get(stopped)
         targets = self._targets.get(stopped) if index == self._last else None
@@ -261,9 +264,9 @@ class TrainingPipeline:
             return
         if index < len(self.queues.forward):
             put(self.queues.forward[index], self._api.told(t.clone() for t in outputs), stopped)
-        self._inputs[index + 1].put(self._api.samples(outputs), stopped)
+        self._inputs[index + 1].put(self._api.samples(outputs), stopped, waits=waits)
 
-    def _backward(self, index: int) -> None:
+    def _backward(self, index: int, waits: bool) -> None:
         stopped, device = self.crew.stopped, self._devices[index]
         starts = None if index == self._last else self._gradients[index].get(stopped)
         found = device.trainer.backward(starts)
@@ -274,7 +277,7 @@ class TrainingPipeline:
         if index - 1 < len(self.queues.backward):
             kept = self._api.told(gradient.clone() for gradient in found if gradient is not None)
             put(self.queues.backward[index - 1], kept, stopped)
-        self._gradients[index - 1].put(found, stopped)
+        self._gradients[index - 1].put(found, stopped, waits=waits)
 
     def _zero(self, index: int) -> None:
         device = self._devices[index]

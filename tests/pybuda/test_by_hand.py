@@ -18,6 +18,7 @@ import pybuda
 from pef import Program
 from pybuda.config import CompilerConfig
 from sambahost.driven import Command, CommandType
+from sambahost.training_pipeline import BETWEEN
 
 X, Y = torch.linspace(-1, 1, 6).reshape(2, 3), torch.linspace(1, 0, 4).reshape(2, 2)
 RATE = 0.1
@@ -96,6 +97,14 @@ def test_devices_one_by_one_are_a_pipeline() -> None:
     host.backward(1, zero_grad=True)
     device.backward(1, zero_grad=False)
     near([device.get_parameter_gradients()["first.weight"]], [2 * weight])
+    many = BETWEEN + 1  # more than wait for a device while others run
+    for _ in range(many):
+        push(device, host)
+    device.forward(many)
+    host.forward_pt(many)
+    host.backward(many, zero_grad=True)
+    device.backward(many, zero_grad=True)
+    near([device.get_parameter_gradients()["first.weight"]], [many * weight])
 
 
 def test_commands_do_what_calls_do() -> None:
@@ -130,6 +139,9 @@ def test_commands_do_what_calls_do() -> None:
     assert device.get_command_queue_response() == {"sync": True}
     with pytest.raises(pybuda.PyBudaError, match="RUN_FORWARD: missing a required argument"):
         device.push_to_command_queue(Command(kind.RUN_FORWARD))
+    for says, odd in (("_type is 'SYNC'", Command("SYNC")), ("params", Command(kind.SYNC, [1]))):
+        with pytest.raises(pybuda.PyBudaError, match=says):
+            device.push_to_command_queue(odd)
     with pytest.raises(pybuda.PyBudaError, match="cmd is 'quit'; a Command was expected"):
         device.push_to_command_queue("quit")
     assert device.run_next_command(Command(kind.QUIT))
@@ -186,6 +198,10 @@ def test_torch_evaluates_what_is_placed(forward: str) -> None:
     near([found], [expected])
     with pytest.raises(pybuda.PyBudaError, match=r"no parameter 'first.weigh' \(did you mean"):
         device.cpueval_forward([x], {"first.weigh": w}, False)
+    with pytest.raises(pybuda.PyBudaError, match=r"'first.bias' is \[4\], a value of \[1\] came"):
+        device.cpueval_forward([x], {"first.bias": torch.ones(1)}, False)
+    with pytest.raises(pybuda.PyBudaError, match=r"does not run on tensors of \[1, 1\]"):
+        device.cpueval_forward([Y[:, :1]], {}, False)
     inputs, found = device.cpueval_backward([torch.ones_like(expected)], {"first.weight": w})
     near([*inputs, found["first.weight"]], torch.autograd.grad(expected.sum(), [x, w]))
     with pytest.raises(pybuda.PyBudaError, match="cpueval_forward saves one"):
@@ -194,6 +210,9 @@ def test_torch_evaluates_what_is_placed(forward: str) -> None:
     (loss,) = getattr(host, forward)([X[:, :2]], {}, True, [Y])
     near([loss], [nn.functional.mse_loss(back(X[:, :2]), Y)])
     assert host.cpueval_backward([], {}) == ([], {})
+    device.cpueval_forward([x], {}, True)
+    with pytest.raises(pybuda.PyBudaError, match=r"gradients of shapes \[\[1\]\] came for outputs"):
+        device.cpueval_backward([torch.ones(1)], {})
     model = pybuda.TTDevice("onnx", module=pybuda.OnnxModule("tanh", tanh(3)))
     with pytest.raises(pybuda.PyBudaError, match="has an ONNX model"):
         model.cpueval_forward([X], {}, False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,7 +93,10 @@ def test_numbers_are_those_that_were_asked_for(
 
 
 def test_formats_of_parameters_and_of_tensors() -> None:
-    assert_near(product(Product(form=DataFormat.Bfp2_b)), NARROW)
+    module = Product()
+    assert_near(product(module), FULL)
+    module.weights.set_data_format(DataFormat.Bfp2_b)
+    assert_near(product(module), NARROW)
     held = pybuda.Tensor.create_from_torch(X, dev_data_format=DataFormat.Bfp2_b)
     assert held.data_format is DataFormat.Bfp2_b
     assert torch.equal(held.value(), X)
@@ -112,6 +117,18 @@ def test_another_configuration_compiles_again() -> None:
     pybuda.set_configuration_options(math_fidelity=MathFidelity.HiFi4)
     with pytest.raises(PyBudaError, match="the configuration have changed; call initialize_pipel"):
         pybuda.run_forward()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, replace])
+def test_copies_of_a_configuration_are_apart(copied: Callable[..., CompilerConfig]) -> None:
+    config = CompilerConfig()
+    before = config.settings()
+    other = copied(config)
+    other.enable_recompute = True
+    assert other.settings() != before
+    assert config.settings() == before
+    assert copied(other).settings() == other.settings()
+    assert replace(other, enable_recompute=False).settings() == before
 
 
 def test_training_uses_the_configuration() -> None:

@@ -20,11 +20,19 @@ class Holding(nn.Module):
         self.factor = 3.0
         self.sizes = [1, [2, torch.zeros(2)]]
         self.named = {"a": {"b": 1}, "c": (1, 2)}
+        self.first, self.then = [1, 2], [3]
+        self.many = nn.ParameterList([nn.Parameter(torch.ones(1)) for _ in range(101)])
+        self.deep = nn.Sequential(*(nn.Identity() for _ in range(101)))
         self.mask = torch.ones(2)
 
 
-def _set_data(module: Holding) -> None:
-    module.layers[0].weight.data = torch.zeros(2, 2)
+def _data(of: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Holding], object]:
+    return lambda m: setattr(m.layers[0].weight, "data", of(m.layers[0].weight.data))
+
+
+def _version(module: Holding) -> Version:
+    tensors = (*module.parameters(), *module.buffers())
+    return Version(tensors, structure_of(module), module.modules())
 
 
 def _write(module: Holding) -> None:
@@ -49,7 +57,12 @@ CHANGES: dict[str, Callable[[Holding], object]] = {
     "a tensor": lambda m: m.mask.mul_(2),
     "another tensor": lambda m: setattr(m, "mask", torch.ones(2)),
     "a parameter": _write,
-    "data of a parameter": _set_data,
+    "data of a parameter": _data(torch.zeros_like),
+    "the same data turned": _data(torch.t),
+    "a part of the same data": _data(lambda weight: weight[:1]),
+    "one of many parameters": lambda m: m.many[5].requires_grad_(False).add_(1),
+    "another one of many layers": lambda m: m.deep.__setitem__(5, nn.ReLU()),
+    "an item that moves to the next list": lambda m: m.then.insert(0, m.first.pop()),
     "another parameter": lambda m: setattr(m.layers[0], "bias", nn.Parameter(torch.zeros(2))),
     "a parameter less": lambda m: m.layers[0].register_parameter("bias", None),
     "a buffer": lambda m: m.layers[1].running_mean.add_(1),
@@ -65,25 +78,22 @@ CHANGES: dict[str, Callable[[Holding], object]] = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_changes_are_seen(change: Callable[[Holding], object]) -> None:
     module = Holding()
-    glance = Glance(module.modules())
+    glance, before = Glance(module.modules()), _version(module)
     module.layers.eval()(torch.ones(1, 2))
     module.layers.train()
     assert glance.is_same()
     change(module)
     assert not glance.is_same()
+    assert not before.is_that_of(_version(module))
 
 
 def test_a_version_stands_again_after_a_whole_look() -> None:
     module = Holding()
-
-    def version() -> Version:
-        return Version(module.parameters(), structure_of(module), module.modules())
-
-    before = version()
+    before = _version(module)
     assert before.stands()
     module.eval()  # another value, which counts for nobody
     assert not before.stands()
-    after = version()
+    after = _version(module)
     assert before.is_that_of(after)
     assert after.stands()
 
