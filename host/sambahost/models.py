@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter, is_, methodcaller
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
@@ -173,7 +173,11 @@ def held(value: object, objects: bool = True) -> object:
     return _Same(value) if objects else None
 
 
-def mark(tensor: Tensor) -> tuple[object, ...] | None:
+Mark: TypeAlias = tuple[object, ...]
+"""What a write to a tensor changes."""
+
+
+def mark(tensor: Tensor) -> Mark | None:
     """Return what a write to `tensor` changes, None where torch does not count writes.
 
     Other `data` of it count, too, be they a part of what it had, or that turned. What is written

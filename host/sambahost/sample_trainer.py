@@ -15,7 +15,7 @@ from pef.wording import did_you_mean
 
 from .compiled_step import CompiledStep
 from .host_trainer import require_shape
-from .models import FreezeWatch, Glance, mark
+from .models import FreezeWatch, Glance, Mark, mark
 from .samples import Gradients, Samples, gathered, joined, of_sample
 from .stages import StepPlace, TrainedStage, TrainedStages
 from .step_session import ForwardRun
@@ -86,7 +86,7 @@ class SampleTrainer:
         self._own = request.named()
         self._stage: TrainedStages | None = None
         self._step: CompiledStep | None = None
-        self._marks: list[tuple[StepPlace, torch.Tensor, tuple[int, int] | None]] = []
+        self._marks: list[tuple[StepPlace, torch.Tensor, Mark | None]] = []
         self._places: Mapping[str, StepPlace] = {}
         self._watch = FreezeWatch()
         self._structure: object = None

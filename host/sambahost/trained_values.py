@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from .errors import HostError
-from .models import mark
+from .models import Mark, mark
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Trained:
 
     name: str
     tensor: torch.Tensor
-    before: tuple[int, int] | None
+    before: Mark | None
     value: torch.Tensor | None
 
 
