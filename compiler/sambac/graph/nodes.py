@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import onnx_ir as ir
 
@@ -47,6 +47,11 @@ def text_attribute(node: ir.Node, name: str, default: str) -> str:
     """Return a text attribute of `node` or its default."""
     attribute = node.attributes.get(name)
     return default if attribute is None else attribute.as_string()
+
+
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """Return the values of all attributes of `node` by name, for another one like it."""
+    return {attribute.name: attribute.value for attribute in node.attributes.values()}
 
 
 def modelled_shape(value: ir.Value | None) -> tuple[int, ...] | None:

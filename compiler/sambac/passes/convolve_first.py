@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, Operand
-from sambac.graph.nodes import input_at, int_attribute, text_attribute
+from sambac.graph.nodes import attributes_of, input_at, int_attribute, text_attribute
 
 from .rewriting import (
     Rule,
@@ -88,7 +88,7 @@ def convolve_first(editor: Editor, node: ir.Node) -> str | None:
         return "it would be no less work before"
     small = _convolved(editor, node, resize.small, *node.inputs[1:])
     operands = resize.operands(results) or ()
-    editor.replace(node, "Resize", small, *operands, **_attributes(resize.node))
+    editor.replace(node, "Resize", small, *operands, **attributes_of(resize.node))
     editor.remove(resize.node)
     return None
 
@@ -126,7 +126,7 @@ def convolve_apart(editor: Editor, node: ir.Node) -> str | None:
     for resize, part in early:
         once = () if terms else (bias,)
         small = _convolved(editor, node, resize.small, weights(part), *once)
-        operands, how = resize.operands(results) or (), _attributes(resize.node)
+        operands, how = resize.operands(results) or (), attributes_of(resize.node)
         terms.append(editor.op("Resize", small, *operands, like=node.outputs[0], **how))
     first = reduce(lambda total, term: editor.op("Add", total, term, like=term), terms[:-1])
     editor.replace(node, "Add", first, terms[-1])
@@ -201,15 +201,11 @@ def _pixels(value: ir.Value | None) -> int | None:
     return prod(sizes) if len(sizes) == len(value.shape) - 2 else None
 
 
-def _attributes(node: ir.Node) -> dict[str, Any]:
-    return {attribute.name: attribute.value for attribute in node.attributes.values()}
-
-
 def _convolved(
     editor: Editor, conv: ir.Node, image: ir.Value, *weights: ir.Value | None
 ) -> ir.Value:
     """Put the convolution of another image, with these weights."""
-    return editor.op("Conv", image, *weights, **_attributes(conv))
+    return editor.op("Conv", image, *weights, **attributes_of(conv))
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import int_attribute, text_attribute
+from sambac.graph.nodes import attributes_of, int_attribute, text_attribute
 
 from .rewriting import Rule, RulePass, constant, derived_name, integers, made_by
 
@@ -71,7 +71,7 @@ def _in_blocks(shape: tuple[int, ...], groups: int) -> bool:
 
 def _attributes(node: ir.Node) -> dict[str, Any]:
     """Return what the convolution has for an axis more."""
-    found = {attribute.name: attribute.value for attribute in node.attributes.values()}
+    found = attributes_of(node)
     wider = {name: [one, *found[name]] for name, one in _BY_AXIS.items() if name in found}
     if "pads" in found:
         before, after = found["pads"]
@@ -99,7 +99,7 @@ def activate_row(editor: Editor, node: ir.Node) -> str | None:
     image = _under(node.inputs[0])
     if image is None or made_by(image, "Add", "Conv") is None:
         return "it reads no row of a convolution"
-    same: dict[str, Any] = {item.name: item.value for item in node.attributes.values()}
+    same = attributes_of(node)
     active = editor.op(node.op_type, image, *node.inputs[1:], like=image, **same)
     editor.replace(node, "Squeeze", active, [_ROW])
     return None
