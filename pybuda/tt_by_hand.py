@@ -246,7 +246,7 @@ class DrivenTTDevice(Device):
         work = self._work(first=True)
         if not targets:
             work = replace(work, loss=None)
-        part = DeviceRequest(work, None, None, self._asked()).part(inputs)
+        part = DeviceRequest(work, None, None, self._asked(), len(self.chip_ids)).part(inputs)
         own, training = by_name(work.placed()), targets > 0
         return HostEvaluation(part, own, values, by_sample=True, training=training)
 
