@@ -118,5 +118,5 @@ def detect_available_devices() -> list[BackendDevice]:
 
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
 for _each in (*_OTHERS, sys.modules[__name__]):
-    tell(_each, __name__)
-tell(DrivenTTDevice, __name__)
+    tell(_each, __name__, kinds=True)
+tell(DrivenTTDevice, __name__, kinds=True)

@@ -78,7 +78,7 @@ class DrivenTTDevice(Device):
         require_kind(compiler_cfg=(compiler_cfg, CompilerConfig))
         counted("microbatch_count", microbatch_count, 1)
         training = counted("microbatch_size", microbatch_size) > 0
-        batch, verified = Microbatch.of((tuple(inputs),)), asked_for(verify_cfg)
+        batch, verified = Microbatch.of((tuple(inputs),)), asked_for(verify_cfg, "verify_cfg")
         with current().lock:
             current().stop()
             self.close()

@@ -367,4 +367,4 @@ _COMMANDS: Mapping[CommandType, tuple[Callable[..., Answer | None], bool]] = {
 }
 """What commands do to a device, and whether they run passes or steps, which its thread may do."""
 
-tell(Driven, __package__)  # so that kinds of devices, which may rename methods, have them so
+tell(Driven, __package__, kinds=True)  # so that kinds of devices, which may rename methods, have them so

@@ -221,8 +221,12 @@ def _refusal(
     return TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}")
 
 
-def told(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function, whose errors about keywords are those of `bound`."""
+def told(function: Callable[P, R], *, kinds: bool = False) -> Callable[P, R]:
+    """Return the function, whose errors about keywords are those of `bound`.
+
+    With `kinds` an error of Python's own becomes a `TypeError` that says which argument is of
+    another type than its annotation: of packages whose own errors are others.
+    """
     taken = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
 
@@ -230,12 +234,29 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:  # which costs nothing where all is right
             return function(*args, **kwargs)
-        except TypeError:
-            if not kwargs.keys() <= taken.parameters.keys():
+        except (TypeError, AttributeError, ValueError, KeyError) as error:
+            if isinstance(error, TypeError) and not kwargs.keys() <= taken.parameters.keys():
                 bound(name, taken, args, kwargs)
+            if kinds:
+                require_kinds(name, function, args, kwargs, error)
             raise
 
     return call
+
+
+def require_kinds(
+    name: str,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+    error: Exception,
+) -> None:
+    """Raise `TypeError`, for an `error` of Python's own, if an argument is of another type."""
+    from .misfits import misfit  # here: nobody needs it where all is right
+
+    odd = misfit(function, args, kwargs)
+    if odd is not None:
+        raise TypeError(f"{name}: {odd}") from error
 
 
 def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -259,7 +280,7 @@ def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Call
     return decorated
 
 
-def tell(owner: ModuleType | type, package: str) -> None:
+def tell(owner: ModuleType | type, package: str, *, kinds: bool = False) -> None:
     """Let public functions and methods of `package` that a module or class has be `told`.
 
     Functions are so in the modules that define them, too. Classes are told through; enumerations,
@@ -273,21 +294,23 @@ def tell(owner: ModuleType | type, package: str) -> None:
         if home != package or is_hidden or is_done:
             continue
         if isinstance(value, classmethod | staticmethod):
-            setattr(owner, name, type(value)(told(function)))
+            setattr(owner, name, type(value)(told(function, kinds=kinds)))
         elif inspect.isfunction(value):
-            _replace(owner, name, value)
+            _replace(owner, name, value, kinds)
         elif isinstance(value, type) and not _is_left_alone(value):
-            tell(value, package)
+            tell(value, package, kinds=kinds)
 
 
-def _replace(owner: ModuleType | type, name: str, function: Callable[..., object]) -> None:
+def _replace(
+    owner: ModuleType | type, name: str, function: Callable[..., object], kinds: bool
+) -> None:
     """Put what is `told` in the place of a function, and where it is defined.
 
     Pickles find it there. Where that has been done for another owner, it is the same one.
     """
     home = sys.modules.get(function.__module__) if isinstance(owner, ModuleType) else None
     there = getattr(home, function.__name__, None)
-    by = there if getattr(there, "__wrapped__", None) is function else told(function)
+    by = there if getattr(there, "__wrapped__", None) is function else told(function, kinds=kinds)
     setattr(owner, name, by)
     if there is function:
         setattr(home, function.__name__, by)
