@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import torch
 
-from pef.arguments import bound, require_kinds
+from pef.arguments import bound
+from pef.misfits import require_kinds
 from pybuda.errors import PyBudaError, as_own
 from pybuda.parameter import Parameter
 from pybuda.recording import recording, snake

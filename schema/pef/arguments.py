@@ -15,7 +15,7 @@ from enum import Enum
 from math import inf
 from operator import index
 from types import ModuleType
-from typing import NamedTuple, ParamSpec, SupportsFloat, TypeGuard, TypeVar
+from typing import NamedTuple, ParamSpec, SupportsFloat, TypeAlias, TypeGuard, TypeVar
 
 from .wording import did_you_mean
 
@@ -221,11 +221,17 @@ def _refusal(
     return TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}")
 
 
-def told(function: Callable[P, R], *, kinds: bool = False) -> Callable[P, R]:
+Explains: TypeAlias = Callable[
+    [str, Callable[..., object], tuple[object, ...], Mapping[str, object], Exception], None
+]
+"""Raises what says why a function of that name failed with arguments, if these tell."""
+
+
+def told(function: Callable[P, R], explains: Explains | None = None) -> Callable[P, R]:
     """Return the function, whose errors about keywords are those of `bound`.
 
-    With `kinds` an error of Python's own becomes a `TypeError` that says which argument is of
-    another type than its annotation: of packages whose own errors are others.
+    Those that Python raises where values are wrong `explains` may tell: of packages whose own
+    errors are others.
     """
     taken = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
@@ -237,26 +243,11 @@ def told(function: Callable[P, R], *, kinds: bool = False) -> Callable[P, R]:
         except (TypeError, AttributeError, ValueError, KeyError) as error:
             if isinstance(error, TypeError) and not kwargs.keys() <= taken.parameters.keys():
                 bound(name, taken, args, kwargs)
-            if kinds:
-                require_kinds(name, function, args, kwargs, error)
+            if explains is not None:
+                explains(name, function, args, kwargs, error)
             raise
 
     return call
-
-
-def require_kinds(
-    name: str,
-    function: Callable[..., object],
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-    error: Exception,
-) -> None:
-    """Raise `TypeError`, for an `error` of Python's own, if an argument is of another type."""
-    from .misfits import misfit  # here: nobody needs it where all is right
-
-    odd = misfit(function, args, kwargs)
-    if odd is not None:
-        raise TypeError(f"{name}: {odd}") from error
 
 
 def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -280,7 +271,7 @@ def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Call
     return decorated
 
 
-def tell(owner: ModuleType | type, package: str, *, kinds: bool = False) -> None:
+def tell(owner: ModuleType | type, package: str, explains: Explains | None = None) -> None:
     """Let public functions and methods of `package` that a module or class has be `told`.
 
     Functions are so in the modules that define them, too. Classes are told through; enumerations,
@@ -294,15 +285,15 @@ def tell(owner: ModuleType | type, package: str, *, kinds: bool = False) -> None
         if home != package or is_hidden or is_done:
             continue
         if isinstance(value, classmethod | staticmethod):
-            setattr(owner, name, type(value)(told(function, kinds=kinds)))
+            setattr(owner, name, type(value)(told(function, explains)))
         elif inspect.isfunction(value):
-            _replace(owner, name, value, kinds)
+            _replace(owner, name, value, explains)
         elif isinstance(value, type) and not _is_left_alone(value):
-            tell(value, package, kinds=kinds)
+            tell(value, package, explains)
 
 
 def _replace(
-    owner: ModuleType | type, name: str, function: Callable[..., object], kinds: bool
+    owner: ModuleType | type, name: str, function: Callable[..., object], explains: Explains | None
 ) -> None:
     """Put what is `told` in the place of a function, and where it is defined.
 
@@ -310,7 +301,7 @@ def _replace(
     """
     home = sys.modules.get(function.__module__) if isinstance(owner, ModuleType) else None
     there = getattr(home, function.__name__, None)
-    by = there if getattr(there, "__wrapped__", None) is function else told(function, kinds=kinds)
+    by = there if getattr(there, "__wrapped__", None) is function else told(function, explains)
     setattr(owner, name, by)
     if there is function:
         setattr(home, function.__name__, by)

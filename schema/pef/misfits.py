@@ -14,6 +14,19 @@ _NUMBERS: Mapping[object, tuple[type, ...]] = {int: (int,), float: (int, float)}
 """What is a number of a kind; truths are none."""
 
 
+def require_kinds(
+    name: str,
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    error: Exception,
+) -> None:
+    """Raise `TypeError`, for an `error` of Python's own, if an argument is of another type."""
+    odd = misfit(function, args, kwargs)
+    if odd is not None:
+        raise TypeError(f"{name}: {odd}") from error
+
+
 def misfit(
     function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> str | None:
