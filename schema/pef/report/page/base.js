@@ -51,10 +51,20 @@ function threeDigits(value) {
   return Math.abs(value) >= 999.5 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
+/** A number of the device with its unit, as people write it. */
+function quantity({ value, unit }) {
+  if (unit === "B") return bytesText(value);
+  if (unit === "s") return timeText(1e6 * value);
+  if (unit.endsWith("/s")) return `${countText(value)}${unit}`;
+  return unit === "share" ? String(value) : `${stated(value)} ${unit}`;
+}
+
+const sourced = (row) => `${row.name} = ${quantity(row)} (${row.origin}: ${row.source})`;
+
 const exact = (number) => number.toLocaleString("en", { maximumFractionDigits: 3 });
 // As it stands in the file; only whole numbers are grouped.
 const stated = (number) => Number.isInteger(number) ? exact(number) : String(number);
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
+const percent = (share) => share > 0 && share < 0.0005 ? "under 0.1 %" : `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 const hex = (address) => `0x${address.toString(16)}`;
 const shapeText = (shape) => shape === null ? "?" : shape.length ? shape.map((size) => size ?? "?").join(" x ") : "scalar";
 const shortened = (text, most) => text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(text.length - Math.floor(most / 2))}`;

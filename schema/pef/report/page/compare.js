@@ -30,7 +30,7 @@ const changeColumn = (of) => right("change", (row) => { const [x, y] = of(row); 
 
 function runTable(x, y, a, b) {
   const rows = [
-    ["time", x.latency, y.latency, timeText], ["work", x.flops, y.flops, (n) => `${countText(n)}FLOP`], ["traffic between sections", x.traffic, y.traffic, bytesText],
+    ["time", x.latency, y.latency, timeText], ["work", x.flops, y.flops, (n) => `${countText(n)}FLOP`], ["to and from memory", x.traffic, y.traffic, bytesText],
     ["sections", x.sections, y.sections, exact], ["calls", x.calls, y.calls, exact], ["operators", x.operators, y.operators, exact],
     ["data of weights", a.report.totals.weight_bytes, b.report.totals.weight_bytes, bytesText],
     ["file", a.report.file?.bytes ?? 0, b.report.file?.bytes ?? 0, bytesText],

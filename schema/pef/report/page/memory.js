@@ -1,5 +1,6 @@
 // What lies where in each region while the schedule runs: calls from left to right, addresses upwards.
 
+// Kinds of one colour are told of together.
 const KIND_PAINT = {
   WEIGHT: "streams", CONSTANT: "streams", BUFFER: "fill", ACTIVATION: "compute", INPUT: "link", OUTPUT: "link",
   GRADIENT: "held", OPT_STATE: "launch", ARGIN: "fill",
@@ -15,16 +16,22 @@ function boxesOf(model, region) {
     .sort((a, b) => b.symbol.bytes - a.symbol.bytes || a.symbol.id - b.symbol.id);
 }
 
-/** Bytes that are alive at each call, by pieces of the region: what shares one counts once. */
-function aliveOf(model, region) {
-  const end = model.schedule.length, spans = new Map();
+/** From when to when each piece of a region is taken. */
+function spansOf(model, region) {
+  const spans = new Map();
   for (const symbol of model.symbols) {
     if (symbol.region !== region || symbol.allocation === null) continue;
     const span = spans.get(symbol.allocation) ?? { first: Infinity, last: -Infinity };
     spans.set(symbol.allocation, { first: Math.min(span.first, symbol.first_call), last: Math.max(span.last, symbol.last_call) });
   }
+  return spans;
+}
+
+/** Bytes that are alive at each call, by pieces of the region: what shares one counts once. */
+function aliveOf(model, region) {
+  const end = model.schedule.length;
   const steps = new Array(end + 2).fill(0);
-  for (const [allocation, { first, last }] of spans) {
+  for (const [allocation, { first, last }] of spansOf(model, region)) {
     const { bytes } = model.report.allocations[allocation];
     steps[Math.max(first, 0)] += bytes;
     steps[Math.min(last, end) + 1] -= bytes;
@@ -76,8 +83,14 @@ function memoryTab(page) {
     zoom.tools(), el("span", { class: "faint" }, "wheel: both ways; with Shift calls alone, with Alt addresses alone"));
   return {
     full: true, mark: zoom.redraw,
-    element: [tools, legend(kinds.map((kind) => [kind, colour(KIND_PAINT[kind] ?? "faint")])), el("div", { class: "picture" }, canvas)],
+    element: [tools, kindLegend(kinds), el("div", { class: "picture" }, canvas)],
   };
+}
+
+function kindLegend(kinds) {
+  const by = new Map();
+  for (const kind of kinds) by.set(KIND_PAINT[kind] ?? "faint", [...(by.get(KIND_PAINT[kind] ?? "faint") ?? []), kind]);
+  return legend([...by].map(([paint, names]) => [names.join(", "), colour(paint)]));
 }
 
 function symbolTip(symbol, end) {
@@ -115,7 +128,7 @@ function drawMap(canvas, { view, boxes, alive, region, model, state, frame }) {
       pen.lineWidth = 0.6;
       pen.strokeRect(x, y, w, h);
     }
-    if (w > 50 && h > 13) label(pen, symbol.name, Math.max(x, frame.left), y + h / 2 + 4, Math.min(x + w, frame.left + frame.width) - Math.max(x, frame.left), paint("ground"));
+    if (w > 50 && h > 13) label(pen, symbol.name, Math.max(x, frame.left), y + h / 2 + 4, Math.min(x + w, frame.left + frame.width) - Math.max(x, frame.left), paint("label"));
   }
   drawChosen(pen, { view, drawn, model, state, frame, paint });
   pen.restore();
