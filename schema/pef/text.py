@@ -34,6 +34,12 @@ def human_bytes(count: int) -> str:
     return f"{size:.{0 if size >= 100 else 1 if size >= 10 else 2}f} {unit}"
 
 
+def human_size(count: int, shape: Sequence[int | str | None] | None) -> str:
+    """Return the size of a tensor; `open` where only a run knows it, which files store as 0."""
+    known = count or (shape is not None and 0 in shape)
+    return human_bytes(count) if known else "open"
+
+
 def human_time(microseconds: float) -> str:
     """Return a duration in the unit that suits it: `3.42 ms`."""
     for unit, scale in (("us", 1.0), ("ms", 1e3)):

@@ -10,7 +10,7 @@ from pef.graphs import AmbiguousNameError
 from pef.program import SectionType
 from pef.states import states_of
 from pef.symbols import Allocation, Duration, PlacementReason, Region, RegionKind, Symbol
-from pef.text import grouped, human_bytes, plural, shape_text
+from pef.text import grouped, human_bytes, human_size, plural, shape_text
 from sambac.planning.liveness import memory_requests
 from sambac.planning.memory import ALIGNMENT
 from sambac.planning.plans import Buffer
@@ -114,7 +114,7 @@ class SymbolFacts:
         yield Fact(
             _WHAT,
             f"A tensor of kind {symbol.kind.name}, {shape_text(symbol.shape)}, "
-            f"{human_bytes(symbol.size)}. Written by {self._named(written) or 'no section'}; read "
+            f"{_size(symbol)}. Written by {self._named(written) or 'no section'}; read "
             f"by {self._named(read) or 'no section'}. It is in memory because what crosses the "
             "border of a section is.",
             {"bytes": symbol.size, "written_by": len(written), "read_by": len(read)},
@@ -303,6 +303,11 @@ def _peak(buffers: list[Buffer], calls: int) -> int:
 def _could_leave(place: Allocation) -> bool:
     """Tell whether there was no room for all where it would lie by default."""
     return place.reason in (PlacementReason.COST, PlacementReason.POLICY)
+
+
+def _size(symbol: Symbol) -> str:
+    size = human_size(symbol.size, symbol.shape)
+    return "of open size" if size == "open" else size
 
 
 def _by_cost(place: _Tenant, main: RegionKind) -> Fact:

@@ -34,6 +34,9 @@ function bytesText(count) {
   return unit === 0 ? `${count} B` : `${size.toFixed(Math.abs(size) >= 100 ? 0 : Math.abs(size) >= 10 ? 1 : 2)} ${UNITS[unit]}`;
 }
 
+/** The size of a tensor; "open" where only a run knows it, which files store as 0. */
+const sizeText = ({ bytes, shape }) => bytes || shape?.includes(0) ? bytesText(bytes) : "open";
+
 function timeText(us) {
   const size = Math.abs(us);
   if (size < 999.5) return `${threeDigits(us)} us`;

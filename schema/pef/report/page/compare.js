@@ -113,6 +113,6 @@ function symbolPairs(page) {
     ...b.symbols.filter((symbol) => !names.has(symbol.name)).map((symbol) => ({ name: symbol.name, a: undefined, b: symbol })),
   ].filter((row) => facts(row.a) !== facts(row.b));
   return tableOf("symbol pairs", [column("symbol", "name"), column(a.name, (row) => facts(row.a)), column(b.name, (row) => facts(row.b)),
-    right("size", (row) => row.a?.bytes ?? row.b.bytes, bytesText)], rows,
+    right("size", (row) => row.a?.bytes ?? row.b.bytes, (_, row) => sizeText(row.a ?? row.b))], rows,
   { choose: (row) => row.a ? page.go({ symbol: row.a.id, section: null }) : page.go({ which: 1 - page.state.which, symbol: row.b.id, section: null }) });
 }

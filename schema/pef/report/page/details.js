@@ -105,6 +105,7 @@ function trafficPart(page, section) {
   const rows = [["in", section.inputs, section.bytes_in], ["weights", section.weights, section.bytes_weights], ["out", section.outputs, section.bytes_out]];
   return [
     el("h3", {}, "What crosses its border"),
+    rows.some(([, ids]) => ids.some((id) => sizeText(page.model.symbols[id]) === "open")) ? el("p", { class: "faint" }, "Sums take 1 for every open dimension.") : null,
     rows.map(([name, ids, bytes]) => ids.length ? el("details", { open: ids.length <= 8 }, el("summary", {}, `${name}: ${plural(ids.length, "symbol")}, ${bytesText(bytes)}`), ids.map((id) => symbolLine(page, id))) : null),
     section.in_place.length ? el("p", { class: "faint" }, `Updates in place: ${shortened(section.in_place.map(({ old, new: next }) => page.model.symbols[old].name + (old === next ? "" : ` as ${page.model.symbols[next].name}`)).join(", "), 300)}`) : null,
   ];
@@ -112,7 +113,7 @@ function trafficPart(page, section) {
 
 function symbolLine(page, id) {
   const symbol = page.model.symbols[id];
-  return el("div", {}, el("button", { class: "jump", onclick: () => page.go({ symbol: id, section: null }) }, symbol.name), el("span", { class: "faint" }, ` ${bytesText(symbol.bytes)} ${symbol.region ?? "no planned place"} ${symbol.kind}`));
+  return el("div", {}, el("button", { class: "jump", onclick: () => page.go({ symbol: id, section: null }) }, symbol.name), el("span", { class: "faint" }, ` ${sizeText(symbol)} ${symbol.region ?? "no planned place"} ${symbol.kind}`));
 }
 
 function sectionLine(page, id, text = "") {
@@ -134,10 +135,16 @@ function operatorsPart(model, section) {
   ];
 }
 
+/** What flows along an edge. */
+function edgeText(model, edge) {
+  const open = edge.symbols.some((id) => sizeText(model.symbols[id]) === "open");
+  return open ? edge.bytes ? `${bytesText(edge.bytes)} and what is open` : "open" : bytesText(edge.bytes);
+}
+
 function neighboursPart(page, section) {
   const { before, after } = page.model;
   const part = (title, edges, key) => edges.size ? el("details", { open: edges.size <= 8 }, el("summary", {}, `${title} ${plural(edges.size, "section")}`),
-    [...edges.values()].map((edge) => sectionLine(page, edge[key], `, ${bytesText(edge.bytes)}`))) : null;
+    [...edges.values()].map((edge) => sectionLine(page, edge[key], `, ${edgeText(page.model, edge)}`))) : null;
   return [el("h3", {}, "In the graph"), part("reads of", before[section.id], "from"), part("is read by", after[section.id], "to")];
 }
 
@@ -147,7 +154,7 @@ function symbolDetails(page, symbol) {
   const held = spansOf(model, symbol.region).get(symbol.allocation) ?? { first: symbol.first_call, last: symbol.last_call };
   const shared = symbol.allocation === null ? [] : model.symbols.filter((other) => other.allocation === symbol.allocation && other.id !== symbol.id);
   const facts = [
-    ["kind", symbol.kind], ["type", `${symbol.dtype} ${shapeText(symbol.shape)}`], ["size", `${bytesText(symbol.bytes)} (${exact(symbol.bytes)} bytes)`],
+    ["kind", symbol.kind], ["type", `${symbol.dtype} ${shapeText(symbol.shape)}`], ["size", symbol.bytes ? `${bytesText(symbol.bytes)} (${exact(symbol.bytes)} bytes)` : sizeText(symbol)],
     ["place", symbol.region === null ? "none planned" : `${symbol.region} ${hex(symbol.address)} .. ${hex(symbol.address + symbol.bytes)}`],
     ["keeps its content", symbol.duration.toLowerCase()],
     ["lives", `from ${symbol.first_call < 0 ? "the start" : `call ${symbol.first_call}`} to ${symbol.last_call >= end ? "the end" : `call ${symbol.last_call}`}`],

@@ -17,8 +17,8 @@ function layoutOf(model) {
   const lanes = lanesOf(model).map((ids) => ({ text: laneText(model, ids), columns: columnsOf(model, ids) })), screen = screenOf();
   const widest = Math.max(1, ...lanes.map((lane) => lane.columns.length));
   const tried = [...new Array(Math.min(widest, 60)).keys()].map((less) => sized(lanes, less + 1, screen));
-  // The one that is largest where all of it is shown on a screen.
-  const best = tried.reduce((found, each) => each.scale > found.scale + 1e-9 ? each : found);
+  // As few rows as can be read; else what is largest where all of it is shown on a screen.
+  const best = tried.findLast((each) => each.scale >= 1) ?? tried.reduce((found, each) => each.scale > found.scale + 1e-9 ? each : found);
   // Titles stay readable where everything is small.
   return placed(lanes, best.across, Math.max(NODE.head, 24 / best.scale));
 }
@@ -155,7 +155,7 @@ const ruler = new OffscreenCanvas(1, 1).getContext("2d");
 function fitted(text, size) {
   ruler.font = `${size}px system-ui, sans-serif`;
   let most = text.length;
-  while (most > 4 && ruler.measureText(shortened(text, most)).width > NODE.width - 14) most -= 1;
+  while (most > 4 && ruler.measureText(shortened(text, most)).width > NODE.width - 10) most -= 1;
   return shortened(text, most);
 }
 

@@ -102,7 +102,7 @@ function reportOverview(page) {
   const ports = report.graphs.flatMap((graph) => ["inputs", "outputs"].flatMap((way) => graph[way].map((port) => ({ ...port, graph: graph.name, way: way.slice(0, -1) }))));
   const options = Object.entries(report.options).map(([name, value]) => ({ name, value: typeof value === "string" ? value : JSON.stringify(value) }));
   return el("div", { class: "columns short" },
-    el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", bytesText)], ports,
+    el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", (_, row) => sizeText(row))], ports,
       { choose: (row) => page.go({ symbol: row.symbol, section: null }) }).element),
     el("section", {}, el("h2", {}, "Graphs ", modelled()), plain("graphs", report.graphs.map(({ inputs: _in, outputs: _out, ...row }) => row))),
     el("section", {}, el("h2", {}, "Operators"), tableOf("types", [column("type", "op_type"), right("count", "count", exact)], report.op_types, { choose: (row) => page.go({ tab: "sections", query: row.op_type }) }).element),
