@@ -39,6 +39,16 @@ def test_groups_that_would_have_two_heavy_operators(tmp_path):
     assert said[1] == {"reason": "heavy", "group": "/layer.2/MatMul", "heavy": 2, "limit": 1}
 
 
+def test_work_follows_from_the_shapes_that_are_said(tmp_path):
+    (sizes, work, *_) = _numbers(heavy(tmp_path), "/layer.3/MatMul", "What it does there")
+    (rows, inner), (again, columns) = (
+        map(int, shape.split("x")) for shape in sizes["reads"].split(", ")
+    )
+    assert inner == again
+    assert sizes["makes"] == f"{rows}x{columns}"
+    assert work["flops"] == 2 * rows * inner * columns
+
+
 def test_groups_that_would_be_too_long():
     program = sambac.compile(_long(), sambac.CompileOptions())
     groups = [group for section in program.sections for group in section.groups]
