@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -82,3 +83,56 @@ def test_a_narrow_window_is_no_wider_than_it_is(browser: Browser, pages: dict[st
         assert cut == []
     finally:
         browser.resize(1400, 900)
+
+
+@pytest.mark.parametrize("name", ["ten", "hundreds", "trains"])
+def test_no_section_stands_on_another_one(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    browser.open(pages[name], "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    boxes = browser.run(
+        "return [...document.querySelectorAll('.node rect')].map(e => e.getBoundingClientRect())"
+        ".map(b => [b.left, b.top, b.right, b.bottom])"
+    )
+    frame = browser.run(
+        "const b = document.querySelector('.picture').getBoundingClientRect();"
+        "return [b.left, b.top, b.right, b.bottom]"
+    )
+    for left, top, right, bottom in boxes:
+        assert left < right
+        assert top < bottom
+        assert frame[0] <= left
+        assert right <= frame[2]
+        assert frame[1] <= top
+        assert bottom <= frame[3]
+    for a, b in itertools.combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_text_stays_inside_of_its_section(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["ten"], "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    over = browser.run(
+        "return [...document.querySelectorAll('.node')].filter(node => "
+        "[...node.querySelectorAll('.near')].some(text => text.getBoundingClientRect().right > "
+        "node.querySelector('rect').getBoundingClientRect().right)).length"
+    )
+    assert over == 0
+
+
+@pytest.mark.parametrize("name", ["ten", "trains at O1", "hundreds"])
+def test_titles_stay_inside_of_their_lanes(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    browser.open(pages[name], "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    boxes = browser.run(
+        "const right = e => e.getBoundingClientRect().right;"
+        "const of = tag => [...document.querySelectorAll('.lane ' + tag)];"
+        "return [of('text').map(right), of('rect').map(right), of('text').map(e =>"
+        " e.getBoundingClientRect().height)]"
+    )
+    for title, lane, height in zip(*boxes, strict=True):
+        assert title <= lane
+        assert height > 9, "too small to read"
