@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -175,12 +176,11 @@ def test_gradients_lead_to_updates_through_their_packs(
     def pieces(ids: list[int]) -> set[int | None]:
         return {symbols[at]["allocation"] for at in ids if symbols[at]["kind"] == "GRADIENT"}
 
-    sections = {kind: [row for row in found["sections"] if row["type"] == kind] for kind in _STEP}
     pairs = [
         (writer, reader)
-        for reader in sections["OPT"]
-        for writer in sections["BCKWD"]
-        if pieces(writer["outputs"]) & pieces(reader["inputs"])
+        for writer, reader in itertools.product(found["sections"], repeat=2)
+        if (writer["type"], reader["type"]) == ("BCKWD", "OPT")
+        and pieces(writer["outputs"]) & pieces(reader["inputs"])
     ]
     packed = [pair for pair in pairs if not {*pair[0]["outputs"]} & {*pair[1]["inputs"]}]
     assert packed
@@ -192,9 +192,6 @@ def test_gradients_lead_to_updates_through_their_packs(
     gradient = next(at for at in packed[0][0]["outputs"] if symbols[at]["pack"] is not None)
     browser.open(pages["trains at O1"], f"tab=symbols&symbol={gradient}")
     assert f"{packed[0][1]['id']} {packed[0][1]['name']} OPT" in browser.text("#details")
-
-
-_STEP = ("BCKWD", "OPT")
 
 
 def test_tables_are_sorted_and_filled_as_they_are_scrolled(
