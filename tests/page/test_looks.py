@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from browser import Browser
 
+from pef.report import Report
+
 TABS = ("overview", "graph", "memory", "roofline", "sections", "symbols", "everything")
 
 
@@ -136,3 +138,27 @@ def test_titles_stay_inside_of_their_lanes(
     for title, lane, height in zip(*boxes, strict=True):
         assert title <= lane
         assert height > 9, "too small to read"
+
+
+@pytest.mark.parametrize("name", ["ten", "hundreds", "trains at O1"])
+def test_calls_are_named_where_they_begin(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report], name: str
+) -> None:
+    """Under the map of memory, whatever the rounding of its scale."""
+    calls = reports[name]["totals"]["calls"]
+    for wide in (600, 813, 1400):
+        browser.resize(wide, 900)
+        browser.open(pages[name], "tab=memory")
+        browser.wait("document.querySelector('canvas').width > 300")
+        width, words = browser.run(
+            "const words = [], pen = CanvasRenderingContext2D.prototype, was = pen.fillText;"
+            "pen.fillText = function (text, x) { words.push([x, text]); };"
+            "document.querySelector('button[title^=\\'show all\\']').click(); pen.fillText = was;"
+            "return [document.querySelector('canvas').clientWidth - 86, words]"
+        )
+        ticks = [(x, text) for x, text in words if re.fullmatch(r"start|end|call \d+", text)]
+        assert (ticks[0][1], ticks[-1][1]) == ("start", "end")
+        for x, text in ticks[1:-1]:
+            before = int(text.removeprefix("call ")) + 1
+            assert x == pytest.approx(74 + width / (calls + 2) * before, abs=0.01)
+        assert all(b[0] - a[0] >= 30 for a, b in itertools.pairwise(ticks))

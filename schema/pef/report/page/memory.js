@@ -157,6 +157,23 @@ function label(pen, text, x, y, room, ink) {
   pen.fillText(shortened(text, most), x + 4, y);
 }
 
+/** Where calls begin, in round numbers as far apart as their words need. */
+function callTicks(view, frame, end) {
+  const least = 72 / view.kx, unit = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  const step = [1, 2, 5, 10].map((times) => times * unit).find((size) => size >= least) ?? 1;
+  const calls = [...new Array(Math.ceil(end / step)).keys()].map((at) => at * step);
+  const ticks = [];
+  for (const call of [-1, ...calls, end]) {
+    const at = view.x + view.kx * call, text = call < 0 ? "start" : call === end ? "end" : `call ${call}`;
+    const last = frame.left + frame.width + 8 - 6.5 * text.length;
+    if (at < frame.left - 1 || at > frame.left + frame.width || (at > last && call < end)) continue;
+    const x = Math.min(at, last);
+    if (call === end && ticks.length && x < ticks.at(-1)[0] + 55) ticks.pop();
+    if (!ticks.length || x >= ticks.at(-1)[0] + 34) ticks.push([x, text]);
+  }
+  return ticks;
+}
+
 function drawAxes(pen, { view, region, frame, paint, model }) {
   pen.strokeStyle = paint("line");
   pen.fillStyle = paint("faint");
@@ -166,14 +183,7 @@ function drawAxes(pen, { view, region, frame, paint, model }) {
     const y = frame.top + (frame.height * at) / 6, address = (y - view.y) / view.ky;
     if (address >= 0) pen.fillText(bytesText(Math.round(address)), 6, Math.min(Math.max(y + 4, frame.top + 10), frame.top + frame.height));
   }
-  const bottom = frame.top + frame.height + 14, count = Math.max(2, Math.floor(frame.width / 90));
-  let previous = null;
-  for (let at = 0; at <= count; at += 1) {
-    const x = frame.left + (frame.width * at) / count, call = Math.floor((x - view.x) / view.kx);
-    const text = call < 0 ? "start" : call >= model.schedule.length ? "end" : `call ${call}`;
-    if (text !== previous) pen.fillText(text, Math.min(x, frame.left + frame.width - 40), bottom);
-    previous = text;
-  }
+  for (const [x, text] of callTicks(view, frame, model.schedule.length)) pen.fillText(text, x, frame.top + frame.height + 14);
   const y = view.y + view.ky * region.persistent;
   if (region.persistent && y > frame.top && y < frame.top + frame.height) {
     pen.setLineDash([5, 4]);
