@@ -49,6 +49,7 @@ FUNCTIONS = {
     "linear": lambda z, r: F.linear(z, TURN.to(z.dtype), TURN[:, 0].to(z.dtype)),
     "linear of real ones": lambda z, r: F.linear(r + 0j, TURN.to(z.dtype)),
     "log": lambda z, r: z.log(),
+    "less a multiple": lambda z, r: torch.sub(z, z.conj(), alpha=2j) - torch.add(r, z, alpha=1j),
     "minus i": lambda z, r: r - 2j,
     "ones": lambda z, r: torch.ones(3, 2, dtype=torch.complex64) * z,
     "padded": lambda z, r: F.pad(z, (0, 2, 1, 0)),
@@ -87,7 +88,8 @@ def _on_pairs(function: object) -> object:
 
 
 _QUICK = (
-    "a buffer's turn", "chosen beside real ones", "conjugates", "far out", "filled", "linear",
+    "a buffer's turn", "chosen beside real ones", "conjugates", "far out", "filled",
+    "less a multiple", "linear",
     "padded", "power", "powers of whole numbers", "real ones like them", "times i", "written",
 )  # fmt: skip
 

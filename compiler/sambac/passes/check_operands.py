@@ -2,7 +2,8 @@
 
 Operands whose sizes cannot fit, where shape inference lets them pass (`CheckShapes`):
 
-    Conv, ConvInteger   x [N, C, ...], w [M, C / group, ...], group divides M, bias [M]
+    Conv, ConvInteger   x [N, C, ...], w [M, C / group, ...], group divides M, bias [M];
+                        some channels, or known sizes
     ConvTranspose       x [N, C, ...], w [C, M / group, ...], bias [M]
     Gemm                bias that broadcasts to [M, N]
     PRelu               slope that broadcasts to x
@@ -71,6 +72,10 @@ def _convolution(node: ir.Node) -> Iterator[str]:
         yield f"the weights {_spell(w)} have {w[0]} channels, which {group} groups do not divide"
     if node.op_type == "Conv" and bias and _differ(bias[0], w[0]):
         yield f"the bias {_spell(bias)} does not fit the {w[0]} channels of the result"
+    # onnxruntime does not write such a result; where its sizes are known it becomes a constant.
+    result = node.outputs[0].shape
+    if 0 in (x[1], w[1]) and (result is None or not result.is_static()):
+        yield f"the input {_spell(x)} has no channels, and other sizes are open; give it all sizes"
 
 
 def _transposed(node: ir.Node) -> Iterator[str]:

@@ -48,7 +48,8 @@ def _decomposed(operator: _Operator) -> Callable[..., object]:
     def compute(*args: Any, **kwargs: Any) -> object:
         pairs = [*filter(is_complex, pytree.tree_leaves((args, kwargs)))]
         tensors = any(isinstance(item, torch.Tensor) for item in pairs)
-        if pairs and not (tensors and operator in _ON_NUMBERS):
+        turned = is_complex(kwargs.get("alpha"))
+        if pairs and (turned or not (tensors and operator in _ON_NUMBERS)):
             return form(operator, args, kwargs)
         if _is_composite(operator):
             return operator._op_dk(_COMPOSITE, *args, **kwargs)
@@ -117,6 +118,14 @@ def _product(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
     return torch.complex(terms[0], terms[1])
 
 
+def _sum(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    """Add or subtract `args[1]`, times `alpha`."""
+    alpha = kwargs.get("alpha", 1)
+    if is_complex(alpha):
+        return operator(args[0], args[1] * alpha)
+    return _each_part(0, 1)(operator, args, kwargs)
+
+
 def _linear(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
     product: Any = _product(operator, args[:2], kwargs)
     return product if len(args) < 3 or args[2] is None else product + args[2]
@@ -181,7 +190,7 @@ _FORMS: Mapping[_Operator, _Form] = {
         ),
         _each_part(0),
     ),
-    _aten.add.Tensor: _each_part(0, 1),
+    _aten.add.Tensor: _sum,
     _aten.bmm.default: _product,
     _aten.constant_pad_nd.default: _each_part(0, 2),
     _aten.copy.default: _each_part(0, 1),
@@ -209,10 +218,10 @@ _FORMS: Mapping[_Operator, _Form] = {
     _aten.sinh.default: _of_parts(lambda a, b: (a.sinh() * b.cos(), a.cosh() * b.sin())),
     _aten.slice_scatter.default: _each_part(0, 1),
     _aten.sqrt.default: _of_parts(_sqrt),
-    _aten.sub.Tensor: _each_part(0, 1),
+    _aten.sub.Tensor: _sum,
     _aten.where.self: _each_part(1, 2),
     _aten.zeros.default: _each_part(),
 }
 
 _ON_NUMBERS = frozenset({_aten.add.Tensor, _aten.mul.Tensor, _aten.sub.Tensor})
-"""Of these the exporter has forms for complex tensors, but none for complex numbers."""
+"""Of these the exporter has forms for complex tensors, but none for complex numbers, `alpha` too."""
