@@ -7,6 +7,7 @@ Operands whose sizes cannot fit, where shape inference lets them pass (`CheckSha
     ConvTranspose       x [N, C, ...], w [C, M / group, ...], bias [M]
     Gemm                bias that broadcasts to [M, N]
     PRelu               slope that broadcasts to x
+    Range               a step that is not 0, and a number of steps
     Squeeze             axes that are not empty: inference keeps all sizes then, and the kernel none
                         of 1
 
@@ -34,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -44,6 +46,7 @@ from sambac.graph.origins import place_of
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 
 from .base import Pass
+from .rewriting import scalar
 
 Sizes = Sequence[object]
 
@@ -112,6 +115,15 @@ def _squeezed(node: ir.Node) -> Iterator[str]:
         yield "its axes are empty, which may mean none or all; leave them out, or list some"
 
 
+def _counted(node: ir.Node) -> Iterator[str]:
+    start, limit, step = map(scalar, node.inputs)
+    # Inference takes the results for empty.
+    if step == 0:
+        yield "its step is 0, so that it never ends"
+    elif start is not None and limit is not None and step and not isfinite((limit - start) / step):
+        yield f"from {start} to {limit} by {step} there is no number of steps"
+
+
 def _broadcasts(sizes: Sizes, wanted: Sizes) -> bool:
     """Tell whether `sizes` may broadcast to `wanted`, which stays what it is."""
     pairs = zip(reversed(sizes), reversed(wanted), strict=False)
@@ -129,6 +141,7 @@ _CHECKS: Mapping[str, Callable[[ir.Node], Iterator[str]]] = {
     "ConvTranspose": _transposed,
     "Gemm": _product,
     "PRelu": _slope,
+    "Range": _counted,
     "Squeeze": _squeezed,
 }
 

@@ -62,7 +62,8 @@ class EmptyResults(Pass):
         return ir.passes.PassResult(model, modified=modified)
 
 
-_OF_CONSTANTS = frozenset({"Constant", "ConstantOfShape", "Expand"})
+_OF_CONSTANTS = frozenset({"Constant", "ConstantOfShape", "Expand", "Range"})
+"""Of these is nothing to gain; a Range refuses what has no number of elements when it is run."""
 
 
 def _is_constant(node: ir.Node) -> bool:
