@@ -5,6 +5,7 @@ A run begins here, so nothing is imported before it is needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
@@ -148,6 +149,8 @@ def cli(**words: Unpack[Words]) -> int:
         from .listing import list_program
 
         return list_program(words["file"], words["provider"])
+    if not words["expect"] and (given := _given(("rtol", "atol"))):
+        raise Wrong(f"{', '.join(given)}: of use only with --expect NAME=@FILE.npy.")
     if wants_data(words):
         from .training import run_training
 
@@ -159,15 +162,17 @@ def cli(**words: Unpack[Words]) -> int:
 
 def _require_listing() -> None:
     """Raise `Wrong` for options that a list does nothing with."""
-    context = click.get_current_context()
-    given = [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name not in _OF_A_LIST
-        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-    ]
-    if given:
+    names = (str(parameter.name) for parameter in click.get_current_context().command.params)
+    if given := _given(name for name in names if name not in _OF_A_LIST):
         raise Wrong(f"{', '.join(given)}: --list runs nothing; leave one of them out.")
+
+
+def _given(names: Iterable[str]) -> list[str]:
+    """Return the options with these names that the command line has, as they are spelled."""
+    context = click.get_current_context()
+    spelled = {str(each.name): each.opts[0] for each in context.command.params}
+    on_line = ParameterSource.COMMANDLINE
+    return [spelled[name] for name in names if context.get_parameter_source(name) is on_line]
 
 
 def _user_errors() -> tuple[type[Exception], ...]:

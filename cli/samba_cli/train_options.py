@@ -17,7 +17,7 @@ from .shell import FILE, Wrong
 _state = partial(click.option, cls=SectionOption, section="State")
 _training = partial(click.option, cls=SectionOption, section="Training")
 _COUNT = click.IntRange(min=1)
-_SEED = click.IntRange(min=0)
+_SEED = click.IntRange(min=0, max=(1 << 63) - 1)
 
 _OPTIONS = (
     _state(
@@ -81,7 +81,12 @@ _NOT_WITH_DATA = (
     "iterations",
     "profile",
 )
-_SPELLED = {"inputs": "--input", "inputs_file": "--inputs", "evaluate": "--eval"}
+_SPELLED = {
+    "inputs": "--input",
+    "inputs_file": "--inputs",
+    "evaluate": "--eval",
+    "hyperparams": "--hyperparam",
+}
 
 
 class TrainWords(TypedDict):
@@ -140,6 +145,7 @@ def wants_data(words: Mapping[str, object]) -> bool:
     _refuse(words, _NOT_WITH_DATA, "not for runs over --data; leave out one or the other")
     if not training:
         _refuse(words, ("save",), "for what changes the state; --eval does not")
+        _refuse(words, ("hyperparams",), "for what trains; --eval reads none")
         if words["data"] and words["eval_data"]:
             both = f"{words['data']} and {words['eval_data']}"
             raise Wrong(f"--eval: evaluates on one data set, and {both} are given; leave one out.")
