@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 import click
 from click.core import ParameterSource
 
+from .completing import graphs, ids, inputs, of_all, of_program, providers, types
 from .sectioned import single_option
 from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
@@ -75,20 +76,36 @@ _TOLERANCE = _FiniteRange(min=0)
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=FILE)
 @single_option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
-@single_option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
-@single_option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
+@single_option(
+    "--graph",
+    metavar="NAME",
+    help="Run this graph, not the first one (see --list).",
+    shell_complete=of_program(graphs),
+)
+@single_option(
+    "--sections",
+    metavar="TYPES",
+    help="Run sections of these types: FWD,...",
+    shell_complete=of_program(types, several=True),
+)
 @single_option(
     "--train",
     is_flag=True,
     help="Run FWD as the part of a training step, and --output what other parts need.",
 )
-@single_option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
+@single_option(
+    "--section-ids",
+    metavar="IDS",
+    help="Run these sections: 0,2,5..9",
+    shell_complete=of_program(ids, several=True),
+)
 @single_option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=@x.npy|random|ones",
     help="An input; '*' stands for all others. May be repeated.",
+    shell_complete=of_program(inputs),
 )
 @single_option("--inputs", "inputs_file", type=FILE, metavar="ALL.npz", help="Inputs by name.")
 @single_option(
@@ -132,6 +149,7 @@ _TOLERANCE = _FiniteRange(min=0)
     help="Run on another execution provider of the installed onnxruntime, or of a plugin library "
     "(a path, whose code is loaded), with these options; "
     "sections that it has not all kernels for stay on the processor (see --list).",
+    shell_complete=of_all(providers),
 )
 @single_option(
     "--profile",

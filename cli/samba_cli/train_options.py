@@ -11,6 +11,7 @@ from typing import TypedDict
 
 import click
 
+from .completing import hyperparams, of_program
 from .sectioned import SectionedCommand, SectionOption, adds
 from .shell import FILE, Wrong
 
@@ -33,6 +34,7 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME=NUMBER",
         help="Set lr, adamw.weight_decay, seed, ... (see --list). May be repeated.",
+        shell_complete=of_program(hyperparams),
     ),
     _training("--steps", type=_COUNT, metavar="N", help="Train for N steps on --data."),
     _training("--epochs", type=_COUNT, metavar="E", help="Train E times over all of --data."),

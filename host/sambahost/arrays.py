@@ -60,20 +60,14 @@ def from_array(array: np.ndarray, dtype: int) -> Tensor:
 def holds(dtype: torch.dtype, values: Tensor) -> bool:
     """Tell whether `dtype` can hold `values`: numbers that are whole, or real, if it is so.
 
-    Of numbers with a point digits may be lost, but none that is finite becomes infinite.
+    Of numbers with a point digits may be lost, but none that is finite is beyond the largest.
     """
     if values.dtype is dtype or values.is_complex():
         return torch.can_cast(values.dtype, dtype)
-    kept = values.to(dtype)
     if dtype.is_floating_point or dtype.is_complex:
-        return torch.equal(_finite(kept), _finite(values))
-    return torch.equal(kept.to(values.dtype), values)
-
-
-def _finite(values: Tensor) -> Tensor:
-    """Tell which of `values` are finite; torch cannot say it of types of eight bits."""
-    small = values.is_floating_point() and values.element_size() == 1
-    return torch.isfinite(values.float() if small else values)
+        wide = values.double()
+        return not bool((wide.isfinite() & (wide.abs() > torch.finfo(dtype).max)).any())
+    return torch.equal(values.to(dtype).to(values.dtype), values)
 
 
 @cache

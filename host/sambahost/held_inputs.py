@@ -49,6 +49,7 @@ class _Place(NamedTuple):
         return (
             tensor.dtype is self.dtype
             and tensor.shape == self.shape
+            and tensor.layout is torch.strided
             and tensor.is_contiguous()
             and not (tensor.is_neg() or tensor.is_conj())  # marks that the bytes do not show
             and tensor.is_cpu

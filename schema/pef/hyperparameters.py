@@ -15,7 +15,7 @@ def _between(words: str, least: float, limit: float) -> Kind:
 
 
 _SEEDS = 1 << 53
-"""Below it, on either side of 0, float64 tells whole numbers apart: equal seeds make equal masks."""
+"""Where whole numbers end, on either side of 0, that float64 tells apart: seeds are kept in it."""
 _ROUNDING = 1e-12
 """What rounding may leave below 0: a schedule of PyTorch to a rate of 0 may end at -4e-18."""
 _FROM_ZERO = "a finite number from 0 on"

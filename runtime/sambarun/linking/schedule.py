@@ -220,7 +220,9 @@ def _require_some(program: pef.Program, chosen: Chosen) -> None:
         "ids": [str(number) for number in chosen.section_ids or ()],
         "calls": [str(number) for number in chosen.calls or ()],
     }
-    given = [f"{what} {listed(names, _NAMES_SHOWN, ', ')}" for what, names in asked.items() if names]
+    given = [
+        f"{what} {listed(names, _NAMES_SHOWN, ', ')}" for what, names in asked.items() if names
+    ]
     if given and not select(program, chosen):
         raise RunError(f"No section has {' and '.join(given)}: nothing would run.")
 
