@@ -235,9 +235,7 @@ def test_ranks_pools_and_bags_over_an_open_axis() -> None:
     def inputs(rows: int) -> tuple[Tensor, Tensor]:
         return torch.randn(rows, 2, 4), torch.randint(0, 7, (rows, 3))
 
-    program = sambac.compile(
-        module, inputs=inputs(4), dynamic_shapes=({0: _BATCH}, {0: _BATCH})
-    )
+    program = sambac.compile(module, inputs=inputs(4), dynamic_shapes=({0: _BATCH}, {0: _BATCH}))
     with sambarun.load(program) as executable:
         for rows in (1, 3, 6):
             x, ids = inputs(rows)

@@ -73,7 +73,9 @@ def _feeds(model: onnx.ModelProto, sizes: Mapping[str, int]) -> dict[str, np.nda
     feeds = {}
     for port in model.graph.input:
         tensor = port.type.tensor_type
-        shape = [sizes.get(d.dim_param, 2) if d.dim_param else d.dim_value for d in tensor.shape.dim]
+        shape = [
+            sizes.get(d.dim_param, 2) if d.dim_param else d.dim_value for d in tensor.shape.dim
+        ]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         feeds[port.name] = np.ones(shape, dtype)
     return feeds

@@ -61,7 +61,12 @@ def embedding_bag(
     assert weight.dtype is not None
     bags_and_one = _Table(more(bags, 1), width, weight.dtype.numpy())
     result = _reduced(rows, places, mode, bags_and_one, count)
-    return op.Slice(result, [0], lengths(bags), [0]), bag, op.Identity(offsets), op.Identity(offsets)
+    return (
+        op.Slice(result, [0], lengths(bags), [0]),
+        bag,
+        op.Identity(offsets),
+        op.Identity(offsets),
+    )
 
 
 def decomposed_bag(
