@@ -59,7 +59,7 @@ def embedding_bag(
         bag = op.Where(padding, op.CastLike(bags, bag), bag)  # one more, which is dropped
     places = op.Expand(op.Unsqueeze(bag, [-1]), lengths(count, width))
     assert weight.dtype is not None
-    bags_and_one = _Table(more(bags, 1), width, weight.dtype.numpy())
+    bags_and_one = _Bags(more(bags, 1), width, weight.dtype.numpy())
     result = _reduced(rows, places, mode, bags_and_one, count)
     return (
         op.Slice(result, [0], lengths(bags), [0]),
@@ -113,7 +113,7 @@ def _bag_of_each(offsets: ir.Value, count: Size, bags: Size, *, closed: bool) ->
 
 
 @dataclass(frozen=True)
-class _Table:
+class _Bags:
     """Rows that elements are reduced to."""
 
     rows: Size
@@ -125,7 +125,7 @@ class _Table:
         return filled(self.dtype.type(content), self.rows, self.width)
 
 
-def _reduced(rows: ir.Value, places: ir.Value, mode: int, table: _Table, count: Size) -> ir.Value:
+def _reduced(rows: ir.Value, places: ir.Value, mode: int, table: _Bags, count: Size) -> ir.Value:
     """Return the sums, means or maxima of the `count` rows by place; zeros without any."""
     zeros = table.of(0)
     if mode == _SUM:
@@ -139,7 +139,7 @@ def _reduced(rows: ir.Value, places: ir.Value, mode: int, table: _Table, count: 
     return op.Where(op.Greater(number, 0.0), _first_largest(rows, places, table, count), zeros)
 
 
-def _first_largest(rows: ir.Value, places: ir.Value, table: _Table, count: Size) -> ir.Value:
+def _first_largest(rows: ir.Value, places: ir.Value, table: _Bags, count: Size) -> ir.Value:
     """Return the first of the largest elements of each bag, which alone gets the gradient.
 
     As PyTorch keeps an element until a larger one comes, a NaN counts where a bag begins with it,
