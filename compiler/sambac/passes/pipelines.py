@@ -45,6 +45,7 @@ from .names_and_order import SortNodes, UniqueNames
 from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
+from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
@@ -109,6 +110,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     ChooseAdditions(),
     FuseProducts(),
     MakeScattersDeterministic(),  # not for speed: the operator gives wrong results
+    RefuseEmpty(),  # not for speed: the operators end the process
     OwnStatistics(),  # not for speed: the fastest kernel has a side effect
     EliminateDeadCode(),
 )
