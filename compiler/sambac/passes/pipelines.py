@@ -39,6 +39,7 @@ from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .lower_activations import LowerActivations
 from .lower_cross_entropy import LowerCrossEntropy
+from .lower_einsum import LowerEinsum
 from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
 from .make_scatters_deterministic import MakeScattersDeterministic
@@ -74,6 +75,7 @@ LEGALIZE: tuple[Pass, ...] = (
 
 SIMPLIFY: tuple[Pass, ...] = (
     EliminateDeadCode(),
+    LowerEinsum(),
     FoldConstants(),
     InlineBranches(),
     SpellSlices(),
