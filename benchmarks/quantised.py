@@ -116,13 +116,14 @@ def run() -> Report:
         question="What do fewer bits gain in inference?",
         method=(
             f"Batch 1, random weights, {THREADS} threads each; int8 is calibrated on {_SAMPLES} "
-            "samples, and nothing falls back to float32. Each engine has a process of its own; they run in turns, fifteen rounds of a seventh of a second, and results "
-            "stay in the program's memory. Ratios are medians of the rounds' ratios: to the same "
-            "network's program in float32, of onnxruntime's own quantisation (dynamic, or static "
-            "with unsigned data and signed weights) to plain onnxruntime, and of the program in "
-            "few bits to OpenVINO, in bfloat16 and with the convolutional networks that "
-            "onnxruntime's tools quantised. The error is that of outputs, on other data, the "
-            "length of the difference over that of exact ones."
+            "samples, and no layer falls back to float32. Each engine has a process of its own; "
+            "they run in turns, fifteen rounds of a seventh of a second, and results stay in the "
+            "program's memory. Ratios are medians of the rounds' ratios: to the same network's "
+            "program in float32, of onnxruntime's own quantisation (dynamic, or static with "
+            "unsigned data and signed weights) to plain onnxruntime, and of the program in few "
+            "bits to OpenVINO, in bfloat16 and with the convolutional networks that onnxruntime's "
+            "tools quantised. The error is that of outputs, on other data, the length of the "
+            "difference over that of exact ones."
         ),
         columns=[
             *("network", "precision", "float32, ms", "ratio", "onnxruntime's ratio"),
