@@ -3,12 +3,10 @@
     PRelu(x, c)   ->  LeakyRelu(x)               0.05 of the time; c one finite number
     PRelu(x, c)   ->  Relu(x) + c * Min(x, 0)    0.1 of the time; c finite numbers, for channels
     Mish(x)       ->  x * n / (n + 2)            0.1 of the time; n = (e + 2) * e, e = exp(x)
-    Where(IsNaN(s), 0, s)  ->  ThresholdedRelu(s, 0)    0.1 of the time; s = Softmax(x)
 
-for float32. Mish also where it is written x * Tanh(Softplus(x)): tanh(log(1 + e)) is the
+for float32; the last also where it is written x * Tanh(Softplus(x)): tanh(log(1 + e)) is the
 quotient of (1 + e)^2 - 1 and (1 + e)^2 + 1. It is rounded in another way (nearer to the exact
-numbers), and after PRelu the sign of a 0 may be another. The last is how PyTorch writes attention
-whose mask may hide a whole row: shares are NaN there, and nowhere below 0.
+numbers), and after PRelu the sign of a 0 may be another.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import modelled_shape
 
@@ -29,8 +26,6 @@ from .rewriting import Rule, RulePass, constant, has_one_reader, made_by
 
 _MIN_BROADCASTS = 8
 """The first opset whose Min takes a tensor and a number."""
-_THRESHOLDS = 10
-"""The first opset with ThresholdedRelu."""
 _SATURATED = 20.0
 """From here on n / (n + 2) is 1, before n is infinite."""
 _FEWEST = 4096
@@ -74,25 +69,6 @@ def written_mish(editor: Editor, node: ir.Node) -> str | None:
     return _spelled(editor, product, x)
 
 
-def shares(editor: Editor, node: ir.Node) -> str | None:
-    """Where(IsNaN(s), 0, s) -> ThresholdedRelu(s, 0), s = Softmax(x)."""
-    wrong, instead, kept = node.inputs
-    test, zeros = made_by(wrong, "IsNaN"), constant(instead)
-    if kept is None or made_by(kept, "Softmax") is None or kept.dtype != ir.DataType.FLOAT:
-        return "it is no choice of shares in float32, which are 0 or more"
-    if test is None or test.inputs[0] is not kept or not _is_zero(zeros):
-        return "it is not 0 in the place of NaN"
-    if editor.opset < _THRESHOLDS or kept.shape is None or kept.shape != node.outputs[0].shape:
-        return "the shape changes or is unknown, or the opset is too old"
-    editor.replace(node, "ThresholdedRelu", kept, alpha=0.0)
-    return None
-
-
-def _is_zero(content: Array | None) -> bool:
-    """Tell whether a constant is 0 throughout, and not -0."""
-    return content is not None and not np.any(content) and not np.any(np.signbit(content))
-
-
 def _spelled(editor: Editor, node: ir.Node, x: ir.Value | None) -> str | None:
     """Put Mish of `x` in the place of `node`."""
     out = node.outputs[0]
@@ -114,5 +90,4 @@ class LowerActivations(RulePass):
         "Mish": (mish,),
         "PRelu": (leak,),
         "Tanh": (written_mish,),
-        "Where": (shares,),
     }
