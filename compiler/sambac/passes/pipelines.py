@@ -94,11 +94,11 @@ SIMPLIFY: tuple[Pass, ...] = (
     EliminateDeadCode(),
 )
 
-# Before layers are quantised, too: afterwards they can no longer be moved.
+_MOVE_LINEAR: tuple[Pass, ...] = (PoolBeforeConv(), ConvolveFirst(), JoinLinears())
+
+# Before layers are quantised: afterwards they can no longer be moved.
 SPARE_ARITHMETIC: tuple[Pass, ...] = (
-    PoolBeforeConv(),
-    ConvolveFirst(),
-    JoinLinears(),
+    *_MOVE_LINEAR,
     MergeChains(),
     RemoveNoOps(),
     EliminateDeadCode(),
@@ -112,7 +112,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     SpellAxes(),  # not for speed: the operators give wrong shapes
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
-    *SPARE_ARITHMETIC,
+    *_MOVE_LINEAR,
     ConvolveRows(),
     LowerLrn(),
     GatherShuffles(),
