@@ -7,6 +7,7 @@ from typing import NoReturn
 
 import sambahost  # noqa: F401  # before PyTorch, without which it says what to install
 from pef.arguments import tell
+from pef.misfits import require_kinds
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
@@ -118,5 +119,5 @@ def detect_available_devices() -> list[BackendDevice]:
 
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
 for _each in (*_OTHERS, sys.modules[__name__]):
-    tell(_each, __name__)
-tell(DrivenTTDevice, __name__)
+    tell(_each, __name__, require_kinds)
+tell(DrivenTTDevice, __name__, require_kinds)

@@ -224,4 +224,12 @@ def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
             )
 
 
-atexit.register(shutdown)  # threads that run while Python is taken apart end it badly
+def _leave() -> None:
+    """End what runs, be it in the middle: threads end Python badly that outlive it."""
+    pipeline = current().pipeline
+    if pipeline is not None:
+        pipeline.crew.interrupt()
+    shutdown()
+
+
+atexit.register(_leave)

@@ -16,8 +16,6 @@ from ._C import DataFormat
 from .errors import PyBudaError
 from .formats import format_of, held_as
 
-SomeTensor: TypeAlias = "torch.Tensor | Tensor | np.ndarray"
-
 
 class TensorShape(tuple[int, ...]):
     """The shape of a tensor, as a tuple."""
@@ -137,6 +135,9 @@ class Tensor(Arithmetic):
 
     def __repr__(self) -> str:
         return f"pybuda.Tensor {[*self.shape]}: {self._value}"
+
+
+SomeTensor: TypeAlias = torch.Tensor | Tensor | np.ndarray
 
 
 def tensors(found: Mapping[str, torch.Tensor]) -> dict[str, Tensor]:

@@ -78,7 +78,7 @@ class DrivenTTDevice(Device):
         require_kind(compiler_cfg=(compiler_cfg, CompilerConfig))
         counted("microbatch_count", microbatch_count, 1)
         training = counted("microbatch_size", microbatch_size) > 0
-        batch, verified = Microbatch.of((tuple(inputs),)), asked_for(verify_cfg)
+        batch, verified = Microbatch.of((tuple(inputs),)), asked_for(verify_cfg, "verify_cfg")
         with current().lock:
             current().stop()
             self.close()
@@ -246,7 +246,7 @@ class DrivenTTDevice(Device):
         work = self._work(first=True)
         if not targets:
             work = replace(work, loss=None)
-        part = DeviceRequest(work, None, None, self._asked()).part(inputs)
+        part = DeviceRequest(work, None, None, self._asked(), len(self.chip_ids)).part(inputs)
         own, training = by_name(work.placed()), targets > 0
         return HostEvaluation(part, own, values, by_sample=True, training=training)
 

@@ -34,8 +34,8 @@ from .recorded import RecordedModule
 from .schedulers import LearningRateScheduler
 from .stage import compiled, parts_of, run_settings
 from .tensor import SomeTensor, Tensor
-from .training.on_device import DeviceRequest, DeviceTrainer, compile_step
-from .training.trainer import by_name
+from .training.on_device import DeviceRequest, DeviceTrainer, compile_step, tell_of_chips
+from .training.trainer import Workload, by_name
 from .tt_by_hand import DrivenTTDevice
 
 _Sink: TypeAlias = "queue.Queue[object] | str"
@@ -141,11 +141,7 @@ class TTDevice(DrivenTTDevice):
             runner.add(made, _sinks(part))
             sample = runner.follow(sample)
         used = max(stage.chips for stage in runner.stages)
-        if used > len(self.chip_ids):
-            warn(
-                f"chip breaks ask for {used} chips, device '{self.name}' has {len(self.chip_ids)}, "
-                f"and {used} are modelled; give it num_chips={used}"
-            )
+        tell_of_chips(self.name, used, len(self.chip_ids))
 
     def compile_to_image(
         self,
@@ -179,7 +175,7 @@ class TTDevice(DrivenTTDevice):
             image = replace(self._described(batch), microbatch_count=count)
             if training:
                 work = self._work(next(iter(current().working(training=True)), self) is self)
-                request = DeviceRequest(work, self._optimizer, self._scheduler, self._asked())
+                request = self._request(work)
                 samples = (batch, None if self.loss is None else targets)
                 image = with_step(image, request, samples, self._trained)
             else:
@@ -285,7 +281,7 @@ class TTDevice(DrivenTTDevice):
         It goes on from what was trained here before.
         """
         work = self._work(first)
-        request = DeviceRequest(work, self._optimizer, self._scheduler, self._asked())
+        request = self._request(work)
         if self._trainer is None or not self._trainer.fits(request):
             self.close()
             image = image_of(work.placed(), training=True)
@@ -297,6 +293,10 @@ class TTDevice(DrivenTTDevice):
             self._trainer = DeviceTrainer(request, self._trained, compiles)
         self._trainer.begin()
         return self._trainer
+
+    def _request(self, work: Workload) -> DeviceRequest:
+        chips = len(self.chip_ids)
+        return DeviceRequest(work, self._optimizer, self._scheduler, self._asked(), chips)
 
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters that can be trained."""

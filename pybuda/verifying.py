@@ -133,7 +133,7 @@ class VerifyConfig:
         return Watched(self.rule(), *own, tuple(self.waive_gradient_errors))
 
 
-def asked_for(given: object) -> VerifyConfig | None:
-    """Return what a `_verify_cfg` asks for, None for nothing. Raises `PyBudaError` for others."""
-    require_kind(_verify_cfg=(given, VerifyConfig))
+def asked_for(given: object, name: str = "_verify_cfg") -> VerifyConfig | None:
+    """Return what an argument asks for, None for nothing. Raises `PyBudaError` for others."""
+    require_kind(**{name: (given, VerifyConfig)})
     return given if isinstance(given, VerifyConfig) and given.enabled else None

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import sambac
 from pef.program import Program
 
+from .cuts import cut
 from .errors import HostError
 from .models import in_mode, tried
 from .onnx_part import OnnxPart
@@ -29,10 +30,11 @@ Asks: TypeAlias = "Callable[[AnyPart], sambac.CompileOptions]"
 
 
 class _Asked(NamedTuple):
-    """What a part is compiled with: its inputs may have names, and it may be the `first`."""
+    """What a piece is compiled with: its inputs may have names, and it may be the `first`."""
 
-    asks: Asks
+    options: sambac.CompileOptions
     optimizers: tuple[sambac.Optimizer, ...]
+    outputs: tuple[str, ...]
     names: tuple[str, ...]
     first: bool
 
@@ -56,7 +58,8 @@ class CompiledStep:
 
     The first `inputs` of what each takes are inputs, those of the first one by `names` if they came
     so. `places` are those of parameters by name; `tensors` have the values that the programs began
-    with, by place, but for those of `later`, which are written when they are loaded.
+    with, by place, but for those of `later`, which are written when they are loaded. A part has up
+    to so many `chips`.
     """
 
     made: Sequence[StageProgram]
@@ -65,6 +68,7 @@ class CompiledStep:
     places: Mapping[str, StepPlace]
     tensors: Sequence[tuple[StepPlace, Tensor]]
     later: Mapping[StepPlace, Tensor] = field(default_factory=dict)
+    chips: int = 1
 
 
 def compile_step(
@@ -75,31 +79,54 @@ def compile_step(
 ) -> CompiledStep:
     """Compile parts that follow each other to train on inputs, and targets, like `samples`.
 
-    They begin with the values that are `held`. Raises `sambac.CompileError` for what cannot be
-    compiled, and `HostError` for what does not train.
+    They begin with the values that are `held`. Where options have chip breaks, parts are cut, and
+    each piece is a program. Raises `sambac.CompileError` for what cannot be compiled, and
+    `HostError` for what does not train, or not in pieces.
     """
-    own = asked.own
+    _placed(parts)
     batch, targets = samples
     whole = next(batch.with_targets(targets).samples())
     given, wanted = whole[: len(batch.tensors)], whole[len(batch.tensors) :]
-    tensors = _placed(parts)
-    found = {id(tensor): place for place, tensor in tensors}
-    places = {name: found[id(tensor)] for name, tensor in own.items() if id(tensor) in found}
+    pieces: list[AnyPart] = []
     made: list[StageProgram] = []
     inputs: list[int] = []
-    for stage, part in enumerate(parts):
-        paths = {
-            n: at.path for n, at in places.items() if at.stage == stage and own[n].requires_grad
-        }
-        optimizer = asked.updates(paths)
-        updated = () if optimizer is None else (optimizer,)
-        sample = (*given, *wanted) if stage == len(parts) - 1 else given
-        names, is_first = ((), False) if made else (batch.names, asked.first)
-        inputs.append(len(given))
-        each = _Asked(asked.asks, updated, names, is_first)
-        made.append(_program(part, each, sample, len(given), held))
-        given = made[-1].zeros(made[-1].outputs)
-    return CompiledStep(made, inputs, batch.names, places, tensors)
+    chips = 1
+    for part in parts:
+        sample = (*given, *wanted) if part is parts[-1] else given
+        outputs, options = _outputs(part, sample, held), asked.asks(part)
+        own = cut(part, sample, len(given), options.chip_breaks)
+        for piece in own:
+            is_last = part is parts[-1] and piece is own[-1]
+            sample = (*given, *wanted) if is_last else given
+            outputs = outputs if piece is part else _outputs(piece, sample, held)
+            names, is_first = ((), False) if made else (batch.names, asked.first)
+            each = _Asked(options, _updates(asked, piece), outputs, names, is_first)
+            inputs.append(len(given))
+            made.append(_program(piece, each, sample, len(given), held))
+            given = made[-1].zeros(made[-1].outputs)
+        pieces += own
+        chips = max(chips, len(own))
+    tensors = _placed(pieces)
+    found = {id(tensor): place for place, tensor in tensors}
+    places = {name: found[id(item)] for name, item in asked.own.items() if id(item) in found}
+    return CompiledStep(made, inputs, batch.names, places, tensors, chips=chips)
+
+
+def _outputs(part: AnyPart, sample: Sequence[Tensor], held: TrainedValues) -> tuple[str, ...]:
+    """Return the names of what a part gives, which torch runs if it is one of torch."""
+    if isinstance(part, OnnxPart):
+        return part.outputs
+    with held.within(part):
+        count = len(tried(part, sample, training=True))
+    return tuple(f"output_{index}" for index in range(count))
+
+
+def _updates(asked: StepRequest, piece: AnyPart) -> tuple[sambac.Optimizer, ...]:
+    """Return what updates the parameters of a piece."""
+    paths = {id(tensor): path for path, tensor in piece.named_parameters()}
+    trains = {name: item for name, item in asked.own.items() if item.requires_grad}
+    found = asked.updates({n: paths[id(item)] for n, item in trains.items() if id(item) in paths})
+    return () if found is None else (found,)
 
 
 def _placed(parts: Sequence[AnyPart]) -> list[tuple[StepPlace, Tensor]]:
@@ -122,18 +149,16 @@ def _program(
     """Compile `part` to train on tensors like `sample`: so many `inputs`, and targets of a loss."""
     wanted = _wanted(part, sample[:inputs], asked.first)
     if isinstance(part, OnnxPart):
-        ports, outputs = part.ports(asked.names, len(sample)), part.outputs
+        ports = part.ports(asked.names, len(sample))
     else:
         ports = tuple(f"tensors_{index}" for index in range(len(sample)))
-        with held.within(part):
-            count = len(tried(part, sample, training=True))
-        outputs = tuple(f"output_{index}" for index in range(count))
     options = replace(
-        asked.asks(part),
+        asked.options,
         train=True,
         accumulate=True,
         optimizers=asked.optimizers,
-        backward_from=outputs,
+        chip_breaks=(),  # a piece is on one
+        backward_from=asked.outputs,
         input_grads=tuple(ports[index] for index in wanted),
     )
     program = _compiled(part, options, ports, sample, held)
@@ -141,7 +166,7 @@ def _program(
         f"input {index}" if index < inputs else f"target {index - inputs}"
         for index in range(len(ports))
     )
-    found = tuple(port.name for port in program.graphs[0].outputs[: len(outputs)])
+    found = tuple(port.name for port in program.graphs[0].outputs[: len(asked.outputs)])
     return StageProgram(program, ports, spoken, found)
 
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeAlias
 import torch
 
 from pef.arguments import BY_NAME, instance, misfits, shown, tell
+from pef.misfits import require_kinds
 from pef.warned import warn
 
 from .crew import Channel
@@ -367,4 +368,6 @@ _COMMANDS: Mapping[CommandType, tuple[Callable[..., Answer | None], bool]] = {
 }
 """What commands do to a device, and whether they run passes or steps, which its thread may do."""
 
-tell(Driven, __package__)  # so that kinds of devices, which may rename methods, have them so
+tell(
+    Driven, __package__, require_kinds
+)  # so that kinds of devices, which may rename methods, have them so

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import torch
 
 from pef.arguments import bound
+from pef.misfits import require_kinds
 from pybuda.errors import PyBudaError, as_own
 from pybuda.parameter import Parameter
 from pybuda.recording import recording, snake
@@ -53,11 +54,16 @@ def operator(formula: Formula, called: str = "") -> Operator:
                 "first, which may be empty"
             )
         for key in operands & given.arguments.keys():
-            given.arguments[key] = _value_of(given.arguments[key])
+            if given.arguments[key] is not None or "None" not in own.parameters[key].annotation:
+                given.arguments[key] = _value_of(given.arguments[key])
         filled = inspect.BoundArguments(own, given.arguments)
         evaluate = functools.partial(formula, *filled.args, **filled.kwargs)
-        with as_own():
-            return Tensor(recording().applied(kind, name, evaluate))
+        try:
+            with as_own():
+                return Tensor(recording().applied(kind, name, evaluate))
+        except (TypeError, AttributeError, ValueError) as error:
+            require_kinds(called, formula, filled.args, filled.kwargs, error)
+            raise
 
     applied.__name__ = applied.__qualname__ = called
     applied.__signature__ = taken  # type: ignore[attr-defined]  # what inspect and help() show
@@ -80,16 +86,15 @@ def each(name: str, says: str, function: Formula, **more: str) -> Operator:
     formula.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # what `operator` asks
         [_NAME.replace(name=key, annotation=kind) for key, kind in {**_ONE, **more}.items()]
     )
+    formula.__annotations__ = {key: kind for key, kind in more.items() if "Tensor" not in kind}
     return named(name, says, formula)
 
 
 def _value_of(operand: object) -> object:
-    """Return the torch tensor of an operand, or those of several; left out ones are None.
+    """Return the torch tensor of an operand, or those of several.
 
     Raises `PyBudaError` for what is no operand.
     """
-    if operand is None:
-        return None
     if isinstance(operand, tuple):
         return tuple(map(_value_of, operand))
     if not isinstance(operand, Tensor | Parameter):

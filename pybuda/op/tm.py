@@ -16,7 +16,7 @@ Reshape = each(
     "Reshape",
     "Return the elements, in order, in another shape; one size may be -1.",
     lambda x, shape: torch.reshape(x, tuple(shape)),
-    shape="Sequence[int]",
+    shape="list[int] | tuple[int, ...]",
 )
 Unsqueeze = each(
     "Unsqueeze", "Return x with a dimension of size 1 more, at `dim`.", torch.unsqueeze, dim="int"
@@ -25,7 +25,7 @@ Repeat = each(
     "Repeat",
     "Return the tensor `factors` times along each of its dimensions.",
     lambda x, factors: x.repeat(*factors),
-    factors="Sequence[int]",
+    factors="list[int] | tuple[int, ...]",
 )
 PixelShuffle = each(
     "PixelShuffle",

@@ -39,12 +39,13 @@ class DeviceTrainer(SampleTrainer):
 
 @dataclass(frozen=True)
 class DeviceRequest:
-    """How a device trains: its modules and loss, its optimizer, and what the configuration asks."""
+    """How a device of so many `chips` trains: modules, a loss, an optimizer, and what is asked."""
 
     work: Workload
     optimizer: Optimizer | None
     scheduler: LearningRateScheduler | None
     settings: CompileSettings
+    chips: int
     api: ClassVar[str] = "pybuda"
     raises = PyBudaError
 
@@ -113,6 +114,15 @@ class DeviceRequest:
         return first
 
 
+def tell_of_chips(device: str, used: int, there: int) -> None:
+    """Warn of a device with fewer chips than breaks ask for."""
+    if used > there:
+        warn(
+            f"chip breaks ask for {used} chips, device '{device}' has {there}, and {used} are "
+            f"modelled; give it num_chips={used}"
+        )
+
+
 def compile_step(
     request: DeviceRequest, batch: Samples, targets: Samples | None, before: TrainedValues
 ) -> CompiledStep:
@@ -121,11 +131,6 @@ def compile_step(
     Raises `PyBudaError` for modules that do not train, and as compiling does.
     """
     own, settings = request.named(), request.settings
-    if settings.chip_breaks:
-        warn(
-            f"device '{request.work.device}' trains on one chip: in training set_chip_break begins "
-            "a section, and no chip"
-        )
     if settings.intermediates:
         warn(
             f"device '{request.work.device}' trains: op_intermediates_to_save is for inference, "
@@ -141,6 +146,7 @@ def compile_step(
     device = f"device '{request.work.device}'"
     with as_own(f"{device}: "), passes_checked(settings.passes, device):
         step = compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
+    tell_of_chips(request.work.device, step.chips, request.chips)
     for stage in step.made:
         compiler()._known.add_program(stage.program)
     return step

@@ -15,7 +15,7 @@ from enum import Enum
 from math import inf
 from operator import index
 from types import ModuleType
-from typing import NamedTuple, ParamSpec, SupportsFloat, TypeGuard, TypeVar
+from typing import NamedTuple, ParamSpec, SupportsFloat, TypeAlias, TypeGuard, TypeVar
 
 from .wording import did_you_mean
 
@@ -221,8 +221,18 @@ def _refusal(
     return TypeError(f"{name}: {said}; it takes {', '.join(known) or 'none'}")
 
 
-def told(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function, whose errors about keywords are those of `bound`."""
+Explains: TypeAlias = Callable[
+    [str, Callable[..., object], tuple[object, ...], Mapping[str, object], Exception], None
+]
+"""Raises what says why a function of that name failed with arguments, if these tell."""
+
+
+def told(function: Callable[P, R], explains: Explains | None = None) -> Callable[P, R]:
+    """Return the function, whose errors about keywords are those of `bound`.
+
+    Those that Python raises where values are wrong `explains` may tell: of packages whose own
+    errors are others.
+    """
     taken = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
 
@@ -230,9 +240,11 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:  # which costs nothing where all is right
             return function(*args, **kwargs)
-        except TypeError:
-            if not kwargs.keys() <= taken.parameters.keys():
+        except (TypeError, AttributeError, ValueError, KeyError) as error:
+            if isinstance(error, TypeError) and not kwargs.keys() <= taken.parameters.keys():
                 bound(name, taken, args, kwargs)
+            if explains is not None:
+                explains(name, function, args, kwargs, error)
             raise
 
     return call
@@ -259,7 +271,7 @@ def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Call
     return decorated
 
 
-def tell(owner: ModuleType | type, package: str) -> None:
+def tell(owner: ModuleType | type, package: str, explains: Explains | None = None) -> None:
     """Let public functions and methods of `package` that a module or class has be `told`.
 
     Functions are so in the modules that define them, too. Classes are told through; enumerations,
@@ -273,21 +285,23 @@ def tell(owner: ModuleType | type, package: str) -> None:
         if home != package or is_hidden or is_done:
             continue
         if isinstance(value, classmethod | staticmethod):
-            setattr(owner, name, type(value)(told(function)))
+            setattr(owner, name, type(value)(told(function, explains)))
         elif inspect.isfunction(value):
-            _replace(owner, name, value)
+            _replace(owner, name, value, explains)
         elif isinstance(value, type) and not _is_left_alone(value):
-            tell(value, package)
+            tell(value, package, explains)
 
 
-def _replace(owner: ModuleType | type, name: str, function: Callable[..., object]) -> None:
+def _replace(
+    owner: ModuleType | type, name: str, function: Callable[..., object], explains: Explains | None
+) -> None:
     """Put what is `told` in the place of a function, and where it is defined.
 
     Pickles find it there. Where that has been done for another owner, it is the same one.
     """
     home = sys.modules.get(function.__module__) if isinstance(owner, ModuleType) else None
     there = getattr(home, function.__name__, None)
-    by = there if getattr(there, "__wrapped__", None) is function else told(function)
+    by = there if getattr(there, "__wrapped__", None) is function else told(function, explains)
     setattr(owner, name, by)
     if there is function:
         setattr(home, function.__name__, by)

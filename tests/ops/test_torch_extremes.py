@@ -44,11 +44,17 @@ _UNARY = {
     "hardtanh to nothing": lambda x: F.hardtanh(x, nan, 1),
     "hardtanh below nothing": lambda x: F.hardtanh(x, -1, nan),
     "hardtanh uneven": lambda x: F.hardtanh(x, -0.5, 3.0),
+    "hardtanh within": lambda x: F.hardtanh(x, -0.5, 3.0) + 2,
+    "hardtanh of large": lambda x: F.hardtanh(x, -20.0, 1e4) + 2,
+    "hardtanh of small": lambda x: F.hardtanh(x, 0.0, 1e-10) + 2,
+    "hardtanh endless": lambda x: F.hardtanh(x, -1.0, inf) + 2,
+    "hardtanh, steep": lambda x: torch.sqrt(F.hardtanh(x, 0.0, 3.0)),
     "log1p": torch.log1p,
     "log_ndtr": torch.special.log_ndtr,
     "logsigmoid": F.logsigmoid,
     "ndtr": torch.special.ndtr,
     "relu6": F.relu6,
+    "relu6 within": lambda x: F.relu6(x) + 2,
     "remainder": lambda x: torch.remainder(x, 2.0),
     "remainder of negative": lambda x: torch.remainder(x, -2.0),
     "sinc": torch.sinc,
@@ -66,6 +72,7 @@ _WHOLE = {
     "leaky relu, steep": lambda x: F.leaky_relu(x, -inf),
     "leaky relu of nothing": lambda x: F.leaky_relu(x, nan),
     "relu6": F.relu6,
+    "relu6, masked": lambda x: torch.where(x > 1, F.relu6(x), x),
 }
 _SLOPES = T([nan, inf, -inf, 0.0, -2.0])
 

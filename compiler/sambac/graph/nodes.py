@@ -16,7 +16,7 @@ import onnx_ir as ir
 Holder: TypeAlias = ir.Graph | ir.Node | ir.Function
 """What holds constants: a graph its initializers, a node or function its attributes."""
 
-_STOP, _CALM = "stop_gradient", "calm_gradient"
+_STOP, _CALM, _OPEN = "stop_gradient", "calm_gradient", "open_limits"
 
 
 def graph_of(node: ir.Node) -> ir.Graph:
@@ -90,6 +90,16 @@ def mark_calm(node: ir.Node) -> None:
 def is_calm(node: ir.Node) -> bool:
     """Tell whether `node` bears that mark."""
     return _CALM in node.metadata_props
+
+
+def mark_open(node: ir.Node) -> None:
+    """Let no gradient pass at the very limits of `node`, a Clip."""
+    node.metadata_props[_OPEN] = "1"
+
+
+def is_open(node: ir.Node) -> bool:
+    """Tell whether `node` bears that mark."""
+    return _OPEN in node.metadata_props
 
 
 def subgraphs(node: ir.Node) -> Iterator[ir.Graph]:

@@ -42,6 +42,13 @@ _LENGTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
 _MOST_DIMENSIONS = 1024
 # Of operators with which onnxruntime ends the process where the first operand has fewer.
 _LEAST_DIMENSIONS: Mapping[tuple[str, str], int] = {("", "DFT"): 2, ("", "STFT"): 3}
+# Of operators that divide by a size, or look at the first of nothing: operands and their axes.
+_SOME_ELEMENTS: Mapping[tuple[str, str], Sequence[tuple[int, int]]] = {
+    ("", "Attention"): ((1, -3),),  # heads of keys, where they have an axis
+    ("", "GRU"): ((0, 0), (0, 2)),
+    ("com.microsoft", "MultiHeadAttention"): ((0, -1),),
+    ("com.microsoft", "SkipLayerNormalization"): ((1, 0),),
+}
 _NOT_REDUCED = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 
 
@@ -166,8 +173,16 @@ def why_run_kills(node: ir.Node) -> str | None:
     first = input_at(node, 0) if least else None
     if first is not None and first.shape is not None and len(first.shape) < least:
         return f"onnxruntime's CPU kernel needs {least} dimensions"
+    for index, axis in _SOME_ELEMENTS.get((node.domain, node.op_type), ()):
+        if _is_empty_along(input_at(node, index), axis):
+            return f"operand {index} has no elements along axis {axis}"
     is_known = not any(attribute.is_ref() for attribute in node.attributes.values())
     return _why_no_distribution(node) if node.domain == "" and is_known else None
+
+
+def _is_empty_along(value: ir.Value | None, axis: int) -> bool:
+    sizes = () if value is None or value.shape is None else tuple(value.shape)
+    return -len(sizes) <= axis < len(sizes) and sizes[axis] == 0
 
 
 def _why_no_distribution(node: ir.Node) -> str | None:

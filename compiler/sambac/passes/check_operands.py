@@ -2,10 +2,12 @@
 
 Operands whose sizes cannot fit, where shape inference lets them pass (`CheckShapes`):
 
-    Conv, ConvInteger   x [N, C, ...], w [M, C / group, ...], group divides M, bias [M]
+    Conv, ConvInteger   x [N, C, ...], w [M, C / group, ...], group divides M, bias [M];
+                        some channels, or known sizes
     ConvTranspose       x [N, C, ...], w [C, M / group, ...], bias [M]
     Gemm                bias that broadcasts to [M, N]
     PRelu               slope that broadcasts to x
+    Range               a step that is not 0, and a number of steps
     Squeeze             axes that are not empty: inference keeps all sizes then, and the kernel none
                         of 1
 
@@ -33,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import ClassVar
 
 import onnx_ir as ir
@@ -43,6 +46,7 @@ from sambac.graph.origins import place_of
 from sambac.kernels.probe import RefusedError, open_session, run_on_zeros
 
 from .base import Pass
+from .rewriting import scalar
 
 Sizes = Sequence[object]
 
@@ -71,6 +75,10 @@ def _convolution(node: ir.Node) -> Iterator[str]:
         yield f"the weights {_spell(w)} have {w[0]} channels, which {group} groups do not divide"
     if node.op_type == "Conv" and bias and _differ(bias[0], w[0]):
         yield f"the bias {_spell(bias)} does not fit the {w[0]} channels of the result"
+    # onnxruntime does not write such a result; where its sizes are known it becomes a constant.
+    result = node.outputs[0].shape
+    if 0 in (x[1], w[1]) and (result is None or not result.is_static()):
+        yield f"the input {_spell(x)} has no channels, and other sizes are open; give it all sizes"
 
 
 def _transposed(node: ir.Node) -> Iterator[str]:
@@ -107,6 +115,15 @@ def _squeezed(node: ir.Node) -> Iterator[str]:
         yield "its axes are empty, which may mean none or all; leave them out, or list some"
 
 
+def _counted(node: ir.Node) -> Iterator[str]:
+    start, limit, step = map(scalar, node.inputs)
+    # Inference takes the results for empty.
+    if step == 0:
+        yield "its step is 0, so that it never ends"
+    elif start is not None and limit is not None and step and not isfinite((limit - start) / step):
+        yield f"from {start} to {limit} by {step} there is no number of steps"
+
+
 def _broadcasts(sizes: Sizes, wanted: Sizes) -> bool:
     """Tell whether `sizes` may broadcast to `wanted`, which stays what it is."""
     pairs = zip(reversed(sizes), reversed(wanted), strict=False)
@@ -124,6 +141,7 @@ _CHECKS: Mapping[str, Callable[[ir.Node], Iterator[str]]] = {
     "ConvTranspose": _transposed,
     "Gemm": _product,
     "PRelu": _slope,
+    "Range": _counted,
     "Squeeze": _squeezed,
 }
 

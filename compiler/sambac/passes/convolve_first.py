@@ -160,7 +160,7 @@ def _stacked(stack: ir.Node) -> list[tuple[ir.Value, slice]] | None:
     sizes = [count for count in channels if count is not None]
     if int_attribute(stack, "axis", 0) != 1 or not has_one_reader(stack.outputs[0]):
         return None
-    if len(values) < 2 or len(sizes) < len(values):
+    if len(values) < 2 or len(sizes) < len(values) or 0 in sizes:  # no convolution is of nothing
         return None
     ends = accumulate(sizes)
     return [

@@ -15,11 +15,14 @@ Reductions and sums over no elements are constants:
     MatMul(a, b)        ->  Expand(0)
     Gemm(a, b)          ->  Expand(0)
     Gemm(a, b, c)       ->  Expand(beta * c)
+    MatMulInteger(a, b) ->  Expand(0)      also ConvInteger, of no channels
+    QLinearMatMul(a, b) ->  Expand(the zero point of the result)
+    Conv(x, w, c)       ->  Expand(c by channel), or of 0
 
-where x has no elements, a no columns and b no rows, and the shape of the result is known and has
-elements. onnxruntime gives a wrong shape to reductions, to all along negative axes; it leaves the
-product of a matrix and a vector unwritten, forgets the batch of b, and forgets beta. Opsets before
-8 have no Expand, and keep their sums.
+where x has no elements, or no channels, a no columns and b no rows, and the shape of the result is
+known and has elements. onnxruntime gives a wrong shape to reductions, to all along negative axes;
+it leaves results of convolutions, of products of integers, and of a matrix and a vector unwritten,
+forgets the batch of b, and forgets beta. Opsets before 8 have no Expand, and keep their sums.
 """
 
 from __future__ import annotations
@@ -59,7 +62,8 @@ class EmptyResults(Pass):
         return ir.passes.PassResult(model, modified=modified)
 
 
-_OF_CONSTANTS = frozenset({"Constant", "ConstantOfShape", "Expand"})
+_OF_CONSTANTS = frozenset({"Constant", "ConstantOfShape", "Expand", "Range"})
+"""Of these is nothing to gain; a Range refuses what has no number of elements when it is run."""
 
 
 def _is_constant(node: ir.Node) -> bool:
@@ -145,6 +149,24 @@ def gemm(editor: Editor, node: ir.Node) -> str | None:
     return _summand(editor, node, inner, input_at(node, 2))
 
 
+def quantized(editor: Editor, node: ir.Node) -> str | None:
+    """QLinearMatMul(a [.., m, 0], b [.., 0, n]) -> the zero point of the result."""
+    point = input_at(node, 7)
+    if point is None or point.shape is None or list(point.shape) not in ([], [1]):
+        return "the result has several zero points"
+    return _summand(editor, node, -1, point)
+
+
+def convolution(editor: Editor, node: ir.Node) -> str | None:
+    """Conv(x [n, 0, ..], w [m, 0, ..], c) -> c by channel, in the shape of the result."""
+    bias = input_at(node, 2) if node.op_type == "Conv" else None
+    own = static_shape(node.outputs[0])
+    if bias is None or own is None or 0 not in (static_shape(node.inputs[0]) or ())[1:2]:
+        return _summand(editor, node, 1)
+    bias = editor.op("Reshape", bias, [own[1], *(1,) * (len(own) - 2)])
+    return _summand(editor, node, 1, bias)
+
+
 def _summand(editor: Editor, node: ir.Node, inner: int, c: ir.Value | None = None) -> str | None:
     if editor.opset < 8:
         return "the opset has no Expand"
@@ -159,6 +181,8 @@ def _summand(editor: Editor, node: ir.Node, inner: int, c: ir.Value | None = Non
     stem = y.name
     if c is None or beta == 0:
         content = editor.initializer(np.zeros((), dtype), f"{stem}_zero")
+    elif beta == 1:
+        content = c
     else:
         scale = editor.initializer(np.asarray(beta, dtype), f"{stem}_beta")
         content = editor.op("Mul", c, scale, like=c)
@@ -181,6 +205,8 @@ class EmptySums(RulePass):
     operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_ELEMENTS})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Gemm": (gemm,),
-        "MatMul": (matmul,),
+        **dict.fromkeys(("MatMul", "MatMulInteger"), (matmul,)),
+        **dict.fromkeys(("Conv", "ConvInteger"), (convolution,)),
+        "QLinearMatMul": (quantized,),
         **dict.fromkeys(_OF_NOTHING, (reduction,)),
     }

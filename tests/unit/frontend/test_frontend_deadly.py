@@ -66,14 +66,20 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
         ("y = RandomNormalLike<scale = -1.0>(x)", "scale is -1.0"),
         ("y = Resize(x, , , many)", "operand 3 says 1025 sizes"),
         ("y = Reshape(x, many)", "operand 1 says 1025 sizes"),
+        ("y = GRU<hidden_size = 1>(gone, w, w)", "operand 0 has no elements along axis 0"),
+        ("y = GRU<hidden_size = 1>(flat, w, w)", "operand 0 has no elements along axis 2"),
+        ("y = Attention(w, none4, none4)", "Attention.*operand 1 has no elements along axis -3"),
+        ("y = com.microsoft.MultiHeadAttention<num_heads = 1>(flat)", "elements along axis -1"),
+        ("y = com.microsoft.SkipLayerNormalization(w, gone, v)", "elements along axis 0"),
     ],
 )
 def test_what_would_end_the_process_is_refused(body: str, says: str) -> None:
     """onnxruntime reads behind the end of such operands, or stops on a failed assertion."""
     constants = "int64[0] none = {}, int64 one = {1}, float[2] v = {0, 1}, float[1,2] m = {0, 1}"
-    ports = "float[2] x, int64[1025] many"
+    ports = "float[2] x, int64[1025] many, float[1,3,2] w"
+    ports += ", float[0,1,2] gone, float[2,1,0] flat, float[1,0,2,2] none4"
     graph = f"g ({ports}) => (float[n] y) <{constants}> {{{body}}}"
-    text = f'<ir_version: 8, opset_import: ["": 17]> {graph}'
+    text = f'<ir_version: 8, opset_import: ["": 23, "com.microsoft": 1]> {graph}'
     with pytest.raises(CompileError, match=f"(?s){says}"):
         load(onnx.parser.parse_model(text), CompileOptions())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -34,6 +36,21 @@ def test_who_waits_is_woken(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for thread in threads:
         thread.join(60)
     assert found == [*range(_COUNT)]
+
+
+def test_who_leaves_waits_for_nothing_that_is_python() -> None:
+    def work(_index: int) -> None:
+        began.set()
+        while True:
+            with suppress(Exception):  # as compilers do, and many a library
+                time.sleep(0.001)
+
+    began = threading.Event()
+    made = crew.Crew(["one"], [], lambda: None, RuntimeError)
+    made.order(lambda: [crew.Action(work)])
+    assert began.wait(60)
+    made.interrupt()
+    assert not any(thread.is_alive() for thread in made._threads)
 
 
 def test_waits_end_with_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,10 @@ _WRONG = {
     " { y = Gemm<transA=1, transB=1>(x, w, c)": r"\[3, 5\] does not broadcast",
     "float[2,3] x, float[2] w) => (float y) { y = PRelu(x, w)": r"slope \[2\]",
     "float[1,3] x) => (float y) <int64[0] a = {}> { y = Squeeze(x, a)": "axes are empty",
+    "float b) => (float y) <float a = {1}, float c = {0}> { y = Range(a, b, c)": "step is 0",
+    "int64 b) => (int64 y) <int64 a = {1}, int64 c = {0}> { y = Range(a, b, c)": "step is 0",
+    "float x) => (float y) <float a = {1}, float b = {nan}> { y = Range(a, b, a)": "of steps",
+    "float x) => (float y) <float a = {1}, float b = {inf}> { y = Range(a, b, a)": "of steps",
     "float[2,3] x, float[4,5] w) => (float y) { y = MatMul(x, w)": "Incompatible",
     "float[2,3] x, float[4,5] w) => (float y) { y = Concat<axis=0>(x, w)": "Inferred=5",
     "float[2,3] x, float[4,5] w) => (float y) { y = Add(x, w)": "Incompatible",
@@ -29,6 +33,7 @@ _RIGHT = (
     "float[1,4,8] x, float[6,2,3] w, float[6] b) => (float y) { y = Conv<group=2>(x, w, b)",
     "float[2,3] x, float[3,5] w, float[2,1] c) => (float y) { y = Gemm(x, w, c)",
     "float[2,3,4] x, float[3,1] w) => (float y) { y = PRelu(x, w)",
+    "float b) => (float y) <float a = {1}> { y = Range(a, b, a)",
     "float[1,3] x) => (float y) { y = Squeeze(x)",
     "float[1,3] x) => (float y) <int64[1] a = {0}> { y = Squeeze(x, a)",
 )

@@ -112,10 +112,11 @@ def test_every_way_to_enlarge(resize: str) -> None:
         "r = Resize<mode = 'linear'>(z, , , shrunk) y = Conv(r, k)",
         "r = Resize<mode = 'linear'>(x, , , sizes) s = Concat<axis = 3>(r, r) y = Conv(s, w)",
         "r = Resize(x, , between) y = Conv(r, w)",
+        "r = Resize<mode = 'linear'>(x, , , sizes) s = Concat<axis = 1>(none, r) y = Conv(s, w)",
     ],
     ids=[
         *("strides", "pads", "numbers from outside", "two readers", "made smaller", "side by side"),
-        "as many channels, but others",
+        *("as many channels, but others", "beside no channels"),
     ],
 )
 def test_what_stays(body: str) -> None:
@@ -125,6 +126,7 @@ def test_what_stays(body: str) -> None:
         "shrunk": np.asarray([1, OTHER, 2, 2]),
         "between": np.asarray([1, 1.02, 2, 2], np.float32),
         "k": np.ones((2, OTHER, 1, 1), np.float32),
+        "none": np.ones((1, 0, 6, 8), np.float32),
     }.items():
         model.graph.initializer.append(numpy_helper.from_array(values, name))
     assert _operators(_moved(model)) == _operators(model)

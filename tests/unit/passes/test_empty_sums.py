@@ -91,3 +91,51 @@ def test_programs_of_old_opsets_have_no_operators_of_newer_ones(opset: int) -> N
         assert not found["y"].any()
     assert found["z"].shape == (3, 4)
     assert not found["z"].any()
+
+
+_OF_BYTES = "(uint8[{0}] a, uint8[{1}] b, uint8 zero, float scale) => ({2} y)"
+_SUMS = {
+    "Conv": ("(float[2,0,3,3] a, float[4,0,1,1] b, float[4] c) => (float[2,4,3,3] y)", "(a, b, c)"),
+    "Conv without a bias": ("(float[2,0,3] a, float[4,0,2] b) => (float[2,4,2] y)", "(a, b)"),
+    "ConvInteger": (_OF_BYTES.format("1,0,3,3", "4,0,1,1", "int32[1,4,3,3]"), "(a, b)"),
+    "MatMulInteger": (_OF_BYTES.format("3,0", "0,4", "int32[3,4]"), "(a, b)"),
+    "QLinearMatMul": (
+        _OF_BYTES.format("3,0", "0,4", "uint8[3,4]"),
+        "(a, scale, zero, b, scale, zero, scale, zero)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _SUMS)
+def test_other_sums_over_nothing(name: str) -> None:
+    """Of what is added to them alone: onnxruntime leaves these results unwritten."""
+    (ports, operands), op_type = _SUMS[name], name.partition(" ")[0]
+    model = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 23]> g {ports} {{ y = {op_type} {operands} }}'
+    )
+    types = {port.name: port.type.tensor_type for port in model.graph.input}
+    feeds = {
+        name: np.full(
+            [size.dim_value for size in of.shape.dim],
+            3,
+            onnx.helper.tensor_dtype_to_np_dtype(of.elem_type),
+        )
+        for name, of in types.items()
+    }
+    if "c" in feeds:
+        feeds["c"] = np.arange(4, dtype=np.float32)
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run(feeds)["y"]
+    expected = 3 if name == "QLinearMatMul" else 0
+    if "c" in feeds:
+        assert np.array_equal(found, np.broadcast_to(feeds["c"][:, None, None], found.shape))
+    else:
+        assert found.size
+        assert (found == expected).all()
+
+
+def test_no_channels_and_open_sizes() -> None:
+    text = "g (float[N,0,3,3] x, float[4,0,1,1] w) => (float[N,4,3,3] y) { y = Conv (x, w) }"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
+    with pytest.raises(sambac.CompileError, match="has no channels, and other sizes are open"):
+        sambac.compile(model)

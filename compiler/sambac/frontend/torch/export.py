@@ -52,7 +52,7 @@ from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
-from .translations.operators import CALM, STOP, STOP_DOMAIN
+from .translations.operators import MARKED, STOP_DOMAIN
 from .writes import Results
 
 OPSET = 23
@@ -73,14 +73,12 @@ class Exported:
     """A graph with parameters and buffers as initializers, under their qualified names.
 
     `updates` maps buffers to the graph outputs with their next values, which follow the public
-    ones. `stops` are the Identity nodes through which no gradient flows, `calm` those behind which
-    a gradient that is no number is 0.
+    ones. `marked` has the nodes that are special to gradients, and the kind of each.
     """
 
     model: ir.Model
     updates: Mapping[str, str]
-    stops: tuple[ir.Node, ...]
-    calm: tuple[ir.Node, ...]
+    marked: Mapping[ir.Node, str]
 
 
 def to_onnx(
@@ -99,7 +97,7 @@ def to_onnx(
     # What the exporter could not convert has another version; no other needs one.
     mark_differing(model.graph, model.opset_imports, model.opset_imports)
     _inherit_scopes(model.graph)
-    return Exported(model, updates, *_reveal_marked(model))
+    return Exported(model, updates, _reveal_marked(model))
 
 
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
@@ -201,7 +199,7 @@ def _hide(model: ir.Model) -> None:
         if node.domain == _HIDDEN or not node.inputs or not varying.isdisjoint(node.inputs):
             varying.update(node.outputs)
         elif node.domain == STOP_DOMAIN:
-            node.op_type, node.domain, node.version = "Identity", "", None
+            node.op_type, node.domain, node.version = MARKED[node.op_type], "", None
     for domain in (_HIDDEN, STOP_DOMAIN):
         model.graph.opset_imports[domain] = 1
 
@@ -254,16 +252,15 @@ def _raise_states(model: ir.Model, states: ModuleStates) -> None:
         graph.register_initializer(value)
 
 
-def _reveal_marked(model: ir.Model) -> tuple[tuple[ir.Node, ...], tuple[ir.Node, ...]]:
-    """Turn stops and calm nodes into Identity nodes, and return them."""
-    marked = [node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN]
-    stops = tuple(node for node in marked if node.op_type == STOP)
-    calm = tuple(node for node in marked if node.op_type == CALM)
-    for node in marked:
-        node.op_type, node.domain, node.version = "Identity", "", None
+def _reveal_marked(model: ir.Model) -> Mapping[ir.Node, str]:
+    """Turn what is special to gradients into plain operators; return these, and what each was."""
+    nodes = [node for node in all_nodes(model.graph) if node.domain == STOP_DOMAIN]
+    marked = {node: node.op_type for node in nodes}
+    for node, kind in marked.items():
+        node.op_type, node.domain, node.version = MARKED[kind], "", None
     for domain in (_HIDDEN, STOP_DOMAIN):
         model.graph.opset_imports.pop(domain, None)
-    return stops, calm
+    return marked
 
 
 def _inherit_scopes(graph: ir.Graph) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch.export import ExportedProgram
@@ -18,7 +19,7 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
 from sambac.frontend.source import Source
-from sambac.graph.nodes import mark_calm, mark_stop
+from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, functional, quiet
@@ -33,7 +34,10 @@ from .memory import Told, tell
 from .regions import without_regions
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
+from .translations.operators import CALM, OPEN, STOP
 from .writes import arrange_results, require_no_memory
+
+_MARKS = MappingProxyType({STOP: mark_stop, CALM: mark_calm, OPEN: mark_open})
 
 
 @dataclass(frozen=True)
@@ -143,10 +147,8 @@ def _export(
     states = states or states_of(program, results.buffers)
     exported = to_onnx(program, results, states, name=name, training=training)
     source = finish(exported.model, options, name)
-    for node in exported.stops:
-        mark_stop(node)
-    for node in exported.calm:
-        mark_calm(node)
+    for node, kind in exported.marked.items():
+        _MARKS[kind](node)
     public = len(source.signature.outputs) - len(exported.updates)
     signature = replace(source.signature, outputs=source.signature.outputs[:public])
     roles = Roles(

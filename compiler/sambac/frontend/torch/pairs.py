@@ -48,7 +48,8 @@ def _decomposed(operator: _Operator) -> Callable[..., object]:
     def compute(*args: Any, **kwargs: Any) -> object:
         pairs = [*filter(is_complex, pytree.tree_leaves((args, kwargs)))]
         tensors = any(isinstance(item, torch.Tensor) for item in pairs)
-        if pairs and not (tensors and operator in _ON_NUMBERS):
+        turned = is_complex(kwargs.get("alpha"))
+        if pairs and (turned or not (tensors and operator in _ON_NUMBERS)):
             return form(operator, args, kwargs)
         if _is_composite(operator):
             return operator._op_dk(_COMPOSITE, *args, **kwargs)
@@ -117,6 +118,14 @@ def _product(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]
     return torch.complex(terms[0], terms[1])
 
 
+def _sum(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    """Add or subtract `args[1]`, times `alpha`."""
+    alpha = kwargs.get("alpha", 1)
+    if is_complex(alpha):
+        return operator(args[0], args[1] * alpha)
+    return _each_part(0, 1)(operator, args, kwargs)
+
+
 def _linear(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
     product: Any = _product(operator, args[:2], kwargs)
     return product if len(args) < 3 or args[2] is None else product + args[2]
@@ -145,6 +154,12 @@ def _log(real: Any, imaginary: Any) -> tuple[Any, Any]:
     return torch.hypot(real, imaginary).log(), torch.atan2(imaginary, real)
 
 
+def _angle(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) -> object:
+    """Return atan2 of the parts: the exporter's own has -pi for numbers below 0, and 0 for NaN."""
+    real, imaginary = _parts(args[0])
+    return torch.atan2(imaginary, real)
+
+
 def _sqrt(real: Any, imaginary: Any) -> tuple[Any, Any]:
     size, angle = _log(real, imaginary)
     return _exp(size / 2, angle / 2)
@@ -171,9 +186,10 @@ def _pow(operator: _Operator, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 _FORMS: Mapping[_Operator, _Form] = {
     **dict.fromkeys(
         (
-            *(_aten.alias.default, _aten.cumsum.default, _aten.diagonal.default),
+            *(_aten.alias.default, _aten.cumsum.default, _aten.detach.default),
+            _aten.diagonal.default,
             *(_aten.expand.default, _aten.gather.default, _aten.index.Tensor),
-            *(_aten.index_select.default, _aten.masked_fill.Tensor, _aten.new_zeros.default),
+            *(_aten.index_select.default, _aten.new_zeros.default),
             *(_aten.repeat.default, _aten.select.int, _aten.split.Tensor),
             *(_aten.split_with_sizes.default, _aten.squeeze.default, _aten.squeeze.dims),
             *(_aten.tril.default, _aten.triu.default, _aten.unbind.int, _aten.unfold.default),
@@ -181,7 +197,8 @@ _FORMS: Mapping[_Operator, _Form] = {
         ),
         _each_part(0),
     ),
-    _aten.add.Tensor: _each_part(0, 1),
+    _aten.add.Tensor: _sum,
+    _aten.angle.default: _angle,
     _aten.bmm.default: _product,
     _aten.constant_pad_nd.default: _each_part(0, 2),
     _aten.copy.default: _each_part(0, 1),
@@ -198,21 +215,23 @@ _FORMS: Mapping[_Operator, _Form] = {
     _aten.linear.default: _linear,
     _aten.log.default: _of_parts(_log),
     _aten.masked_fill.Scalar: _each_part(0, 2),
+    _aten.masked_fill.Tensor: _each_part(0, 2),
     _aten.mm.default: _product,
     _aten.mul.Tensor: _product,
     _aten.mv.default: _product,
     _aten.ones.default: _ones,
     _aten.pad.default: _each_part(0, 3),
     _aten.pow.Tensor_Scalar: _pow,
+    _aten.rsub.Tensor: lambda operator, args, kwargs: _aten.sub.Tensor(args[1], args[0], **kwargs),
     _aten.select_scatter.default: _each_part(0, 1),
     _aten.sin.default: _of_parts(lambda a, b: (a.sin() * b.cosh(), a.cos() * b.sinh())),
     _aten.sinh.default: _of_parts(lambda a, b: (a.sinh() * b.cos(), a.cosh() * b.sin())),
     _aten.slice_scatter.default: _each_part(0, 1),
     _aten.sqrt.default: _of_parts(_sqrt),
-    _aten.sub.Tensor: _each_part(0, 1),
+    _aten.sub.Tensor: _sum,
     _aten.where.self: _each_part(1, 2),
     _aten.zeros.default: _each_part(),
 }
 
 _ON_NUMBERS = frozenset({_aten.add.Tensor, _aten.mul.Tensor, _aten.sub.Tensor})
-"""Of these the exporter has forms for complex tensors, but none for complex numbers."""
+"""Of these the exporter has forms for complex tensors, but none for numbers that are complex."""

@@ -49,9 +49,11 @@ def _leaky_relu(b: Editor, at: Point) -> ir.Value:
 
 
 def _step(b: Editor, node: ir.Node, low: ir.Value | float) -> ir.Value:
-    """1 where x > 0, else `low`: low + (x > 0) * (1 - low)."""
+    """1 where x > 0, else `low`: max(x > 0, low), or low + (x > 0) * (1 - low)."""
     rise = b.op("Sub", 1.0, low) if isinstance(low, ir.Value) else 1.0 - low
     above = positive(b, operand(node, 0), masked=masking_readers(node.outputs[0]))
+    if isinstance(low, float) and 0 <= low <= 1:
+        return b.op("Clip", above, low, 1.0)
     return b.op("Add", b.op("Mul", above, rise), low)
 
 

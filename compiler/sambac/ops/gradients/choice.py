@@ -6,15 +6,29 @@ y is the result of the operator, dy the gradient of y.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import frexp
 from types import MappingProxyType
 
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at
+from sambac.graph.nodes import input_at, is_open
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import Point, cast, incoming, kept_where, number, operand
+from .rules import (
+    Point,
+    cast,
+    constant_of,
+    incoming,
+    kept_where,
+    masking_readers,
+    number,
+    operand,
+    steep_readers,
+)
+
+_STEEP = 126  # limits times the slope of a step are below 2 ** _STEEP
+_LARGEST = 2.0**100
 
 Gradients = Sequence[ir.Value | None]
 Makers = Sequence[InputGradient | None]
@@ -59,7 +73,7 @@ def _equal_share(b: Editor, node: ir.Node, dy: ir.Value, x: ir.Value) -> ir.Valu
 def _clip(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     """dx = dy where y = x; dlow = dy where x < low; dhigh = dy where x > high; else 0.
 
-    If low > high, the result is high, whatever x is.
+    If low > high, the result is high, whatever x is. No gradient passes at open limits.
     """
     dy, x, y = incoming(node, gradients), operand(node, 0), node.outputs[0]
 
@@ -75,8 +89,33 @@ def _clip(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
         low = input_at(node, 1)
         return where(b.op("Less", y, x if low is None else b.op("Max", x, low)))
 
-    makers = [lambda: where(b.op("Equal", x, y)), below, above]
-    return makers[: len(node.inputs)]
+    def inside() -> ir.Value:
+        return _between(b, Point(node, dy)) if is_open(node) else where(b.op("Equal", x, y))
+
+    return [inside, below, above][: len(node.inputs)]
+
+
+def _between(b: Editor, at: Point) -> ir.Value:
+    """Dy where low < y < high, else 0; as in PyTorch also where y is NaN, if that may be masked.
+
+    In float32 two steps as steep as that of a rectifier are multiplied: onnxruntime selects element
+    by element, on one thread. A power of two times a number is exact, so a step rises right behind
+    its limit.
+    """
+    low, high = (operand(at.node, index) for index in (1, 2))
+    found = [constant_of(limit) for limit in (low, high)]
+    limits = [float(limit.item()) for limit in found if limit is not None and limit.size == 1]
+    told = at.y.is_graph_output() or steep_readers(at.y) or masking_readers(at.y)
+    plain = at.y.dtype == ir.DataType.FLOAT and len(limits) == 2
+    if told or not plain or not all(abs(limit) < _LARGEST for limit in limits):
+        outside = b.op("Or", b.op("LessOrEqual", at.y, low), b.op("GreaterOrEqual", at.y, high))
+        return kept_where(b, b.op("Not", outside), at)
+    slope = 2.0 ** (_STEEP - max(0, *(frexp(limit)[1] for limit in limits)))
+    rest = at.dy
+    for limit, sign in zip(limits, (1.0, -1.0), strict=True):
+        step = b.op("HardSigmoid", at.y, alpha=sign * slope, beta=-sign * slope * limit)
+        rest = b.op("Mul", rest, step)
+    return rest
 
 
 def _where(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:

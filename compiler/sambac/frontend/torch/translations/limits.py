@@ -24,7 +24,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 )
 from onnxscript.function_libs.torch_lib.ops.nn import aten_leaky_relu
 
-from .operators import constant, is_float, number, op, rank, stop, typed
+from .operators import clip_open, constant, is_float, number, op, rank, stop, typed
 
 
 def clamp(x: ir.Value, min: float | None = None, max: float | None = None) -> ir.Value:
@@ -119,11 +119,9 @@ def _unknown(*limits: float | None) -> bool:
 
 def hardtanh(x: ir.Value, min_val: float = -1.0, max_val: float = 1.0) -> ir.Value:
     """min(max(x, min_val), max_val), NaN if a limit is; no gradient passes at the limits."""
-    cut = clamp(x, min_val, max_val)
     if not is_float(x) or _unknown(min_val, max_val):
-        return cut
-    outside = op.Or(op.LessOrEqual(x, number(min_val, x)), op.GreaterOrEqual(x, number(max_val, x)))
-    return op.Where(outside, stop(cut), x)
+        return clamp(x, min_val, max_val)
+    return clip_open(x, number(min_val, x), number(max_val, x))
 
 
 def saturated(x: ir.Value, min_val: float = -1.0, max_val: float = 1.0) -> ir.Value:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -26,11 +27,14 @@ from onnxscript.values import Op, Opset
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
 from torch._prims_common import elementwise_dtypes
 
-STOP_DOMAIN, STOP, CALM = "sambac.frontend", "Stop", "Calm"
-"""An Identity through which no gradient flows, and one that drops gradients that are no number.
+STOP_DOMAIN, STOP, CALM, OPEN = "sambac.frontend", "Stop", "Calm", "Open"
+"""An Identity through which no gradient flows, one that drops gradients that are no number, and a
+Clip at whose limits no gradient passes.
 
 No optimizer knows them, so none removes them.
 """
+MARKED = MappingProxyType({STOP: "Identity", CALM: "Identity", OPEN: "Clip"})
+"""What they are to everybody but gradients."""
 
 
 class _Operators:
@@ -199,28 +203,32 @@ def with_slope(value: ir.Value, x: ir.Value, slope: ir.Value) -> ir.Value:
 
 def stop(x: ir.Value) -> ir.Value:
     """Return `x`, without a way for gradients."""
-    return _identity(STOP, x)
+    return _marked(STOP, x)
 
 
 def calm(x: ir.Value) -> ir.Value:
     """Return `x`, to which a gradient that is no number comes as 0: 0 times infinity is none."""
-    return _identity(CALM, x)
+    return _marked(CALM, x)
 
 
-def _identity(kind: str, x: ir.Value) -> ir.Value:
-    identity = defs.get_schema("Identity", 23)
-    types = [
-        (item.type_param_str, item.allowed_type_strs, "") for item in identity.type_constraints
-    ]
+def clip_open(x: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+    """min(max(x, low), high), whose gradient is 0 where x is not between the limits."""
+    return _marked(OPEN, x, low, high)
+
+
+def _marked(kind: str, *inputs: ir.Value) -> ir.Value:
+    known = defs.get_schema(MARKED[kind], 23)
+    types = [(item.type_param_str, item.allowed_type_strs, "") for item in known.type_constraints]
+    names = [item.name for item in known.inputs[: len(inputs)]]
     schema = defs.OpSchema(
         kind,
         STOP_DOMAIN,
         1,
-        inputs=[defs.OpSchema.FormalParameter("x", types[0][0])],
+        inputs=[defs.OpSchema.FormalParameter(name, types[0][0]) for name in names],
         outputs=[defs.OpSchema.FormalParameter("y", types[0][0])],
         type_constraints=types,
     )
-    result: ir.Value = Op(Opset(STOP_DOMAIN, 1), kind, schema)(x)
+    result: ir.Value = Op(Opset(STOP_DOMAIN, 1), kind, schema)(*inputs)
     return result
 
 
