@@ -41,9 +41,19 @@ def sambac(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     return run
 
 
+_SAMBARUN = "from samba_cli.sambarun import main; main()"
+_LOADED = (
+    "onnxruntime",
+    "sambarun",
+    "samba_cli.running",
+    "samba_cli.training",
+    "samba_cli.listing",
+)
+
+
 @pytest.fixture(scope="session")
 def _forks() -> Iterator[Forks]:
-    forks = Forks()
+    forks = Forks(*_LOADED)
     yield forks
     forks.close()
 
@@ -53,8 +63,11 @@ def sambarun(_forks: Forks, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run `sambarun` in a process of its own, which it takes over."""
 
     def run(*arguments: object) -> Result:
-        folder = tmp_path_factory.mktemp("sambarun")
-        return Result(*_forks.run(folder, [*map(str, arguments)]))
+        out, err = (tmp_path_factory.mktemp("sambarun") / name for name in ("out", "err"))
+        fork = _forks.start(["sambarun", *map(str, arguments)], out, err, code=_SAMBARUN)
+        code = fork.wait(float("inf"))
+        assert code is not None
+        return Result(code, out.read_text(), err.read_text())
 
     return run
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
+import together
+from forked import Forks
 
 import sambaflow.samba as samba
 from sambaflow.logging import samba_logger
@@ -24,3 +27,21 @@ def _same_level() -> Iterator[None]:
     before = logger.level
     yield
     logger.setLevel(before)
+
+
+@pytest.fixture(scope="session")
+def forks() -> Iterator[Forks]:
+    """A process that has loaded what applications load.
+
+    But for onnxruntime: that has a thread from the beginning and waits for it when it ends, and a
+    fork has none.
+    """
+    server = Forks("torch.distributed", "torch._dynamo", "sambaflow.samba.utils.argparser")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def launch(forks: Forks) -> Callable[..., together.Job]:
+    """Launch processes together: `together.launch`."""
+    return partial(together.launch, forks)

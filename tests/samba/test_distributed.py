@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from samba_models import batch, classifier, sgd
-from together import environment, launch, reserved_port, run
+from together import environment, run
 
 import sambaflow.samba as samba
 from sambaflow.samba import SambaError, utils
@@ -61,11 +61,19 @@ def compiled(app, tmp_path_factory):
     return pef
 
 
-def torchrun(folder, *words):
+_TORCHRUN = "from torch.distributed.run import main; main()"
+
+
+@pytest.fixture
+def torchrun(forks):
     """Launch two processes; the name of a host may take long to look up, so it is not asked for."""
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
-    command = [*launcher, "--local-addr", "localhost", *words]
-    return run(folder, [(command, environment())])
+
+    def launched(folder, *words):
+        launcher = ["torchrun", "--nproc-per-node", "2", "--standalone"]
+        command = [*launcher, "--local-addr", "localhost", *words]
+        return run(forks, folder, [(command, environment())], code=_TORCHRUN)
+
+    return launched
 
 
 def on_the_host(app, name):
@@ -91,7 +99,9 @@ def on_the_host(app, name):
 @pytest.mark.parametrize(
     "optimizer", ["sgd", pytest.param("adamw", marks=pytest.mark.long)], ids=["sgd", "adamw"]
 )
-def test_two_processes_are_one_that_gets_the_joined_batch(app, compiled, tmp_path, optimizer):
+def test_two_processes_are_one_that_gets_the_joined_batch(
+    torchrun, app, compiled, tmp_path, optimizer
+):
     folder = compiled(optimizer).parents[1]
     job = torchrun(tmp_path, APP, "run", folder, optimizer)
     assert job.codes == (0,), job
@@ -112,7 +122,7 @@ def test_two_processes_are_one_that_gets_the_joined_batch(app, compiled, tmp_pat
     [3, pytest.param(2, marks=pytest.mark.long), pytest.param(4, marks=pytest.mark.long)],
     ids=str,
 )
-def test_whatever_trains_is_as_on_the_joined_batch(shares, cases, tmp_path, size):
+def test_whatever_trains_is_as_on_the_joined_batch(launch, shares, cases, tmp_path, size):
     """Optimizers, clipping, accumulation, shared weights, padding, precision, checkpoints."""
     job = launch(tmp_path, *[[SHARES, cases]] * size)
     assert job.codes == (0,) * size, job
@@ -145,7 +155,7 @@ def alone(shares, folder, name, size):
     ],
     ids=["killed", "the first killed", "raised", "left"],
 )
-def test_a_job_ends_when_a_process_does(compiled, tmp_path, who, how, size):
+def test_a_job_ends_when_a_process_does(launch, compiled, tmp_path, who, how, size):
     """No launcher helps here: the processes that are left have to notice by themselves."""
     pef = compiled("sgd")
     job = launch(tmp_path, *[[APP, "fail", pef, 4, who, how]] * size)
@@ -158,7 +168,7 @@ def test_a_job_ends_when_a_process_does(compiled, tmp_path, who, how, size):
         assert "ValueError: bad data" in job.said[who]
 
 
-def test_ctrl_c_ends_a_process_whose_group_still_waits(compiled, tmp_path):
+def test_ctrl_c_ends_a_process_whose_group_still_waits(launch, compiled, tmp_path):
     """Threads of the group wait for process 1, which stays until process 0 has ended."""
     job = launch(tmp_path, *[[APP, "fail", compiled("sgd"), 4, 1, "interrupt"]] * 2)
     assert job.codes[0] == -signal.SIGINT, job
@@ -167,13 +177,13 @@ def test_ctrl_c_ends_a_process_whose_group_still_waits(compiled, tmp_path):
 
 
 @pytest.mark.long
-def test_a_process_that_is_late_is_waited_for(compiled, tmp_path):
+def test_a_process_that_is_late_is_waited_for(launch, compiled, tmp_path):
     job = launch(tmp_path, *[[APP, "fail", compiled("sgd"), 4, 1, "be late"]] * 3)
     assert job.codes == (0, 0, 0), job
 
 
 @pytest.mark.long
-def test_a_process_that_hangs_is_told(compiled, tmp_path):
+def test_a_process_that_hangs_is_told(launch, compiled, tmp_path):
     pef = compiled("sgd")
     command = [APP, "fail", pef, 4, 1, "hang"]
     job = launch(tmp_path, *[command] * 3, CCL_TIMEOUT="50")
@@ -182,7 +192,7 @@ def test_a_process_that_hangs_is_told(compiled, tmp_path):
         assert "process 1 has ended or does not answer; what it printed" in job.said[rank], job
 
 
-def test_processes_with_other_batches_do_not_train_together(compiled, tmp_path):
+def test_processes_with_other_batches_do_not_train_together(launch, compiled, tmp_path):
     few, many = compiled("sgd"), compiled("sgd", 8)
     commands = [[APP, "fail", pef, rows, -1, ""] for pef, rows in ((few, 4), (many, 8))]
     job = launch(tmp_path, *commands)
@@ -193,7 +203,7 @@ def test_processes_with_other_batches_do_not_train_together(compiled, tmp_path):
 
 
 @pytest.mark.long
-def test_a_launcher_may_start_all_again(compiled, tmp_path):
+def test_a_launcher_may_start_all_again(torchrun, compiled, tmp_path):
     """What the first attempt left in the launcher's store is not taken for the second's."""
     pef = compiled("sgd")
     job = torchrun(tmp_path, "--max-restarts", "1", APP, "fail", pef, 4, 1, "raise once")
@@ -356,44 +366,3 @@ def test_reductions_begin_while_the_backward_pass_goes_on(app, compiled, group, 
     samba.session.run(inputs, outputs, data_parallel=True, data_parallel_mode=mode)
     assert begun[-1] == list(buffers)
     assert (begun[0] == list(buffers)) == (mode == "normal")
-
-
-_RANKS = """
-from argparse import Namespace
-import torch.distributed as dist
-import sambaflow.samba as samba
-from sambaflow.samba.utils.argparser import parse_app_args
-parse_app_args(["compile", "--data-parallel"])
-assert not dist.is_initialized()
-{}
-print(dist.get_rank(), samba.utils.get_world_size())
-"""
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "parse_app_args(['run', '--pef', 'm.pef', '--data-parallel'])",
-        "samba.session.setup(Namespace(pef='m.pef', data_parallel=True))",
-    ],
-)
-def test_ranks_are_known_before_a_model_is_traced(call, tmp_path):
-    job = launch(tmp_path, ["-c", _RANKS.format(call)])
-    assert job.codes == (0,), job
-    assert job.said == ("0 1\n",)
-
-
-def test_processes_of_mpirun_meet(tmp_path):
-    """Open MPI says who a process is by variables of its own."""
-    words = ["-c", _RANKS.format("parse_app_args(['run', '--pef', 'm.pef', '--data-parallel'])")]
-    with reserved_port() as port:
-        processes = [
-            (words, environment(
-                OMPI_COMM_WORLD_RANK=str(rank), OMPI_COMM_WORLD_SIZE="2",
-                OMPI_COMM_WORLD_LOCAL_SIZE="2", MASTER_PORT=str(port),
-            ))
-            for rank in (0, 1)
-        ]  # fmt: skip
-        job = run(tmp_path, processes)
-    assert job.codes == (0, 0), job
-    assert job.said == ("0 2\n", "1 2\n")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from together import launch
+from forked import Forks
+from together import PATIENCE, Job
 
 _HEAD = """
 import atexit, sys
@@ -29,92 +28,56 @@ _ENDS = {
     "raise KeyboardInterrupt": (130, "KeyboardInterrupt"),
 }
 """What `main` does: the code with which the process ends, and what it says then."""
-_CASES = {
-    **{
-        work: f"def main(text):\n    print(text)\n    {work}\nuse_abexit(main, 'work')"
-        for work in _ENDS
-    },
-    "no abexit": "",
-    "a handler fails": "atexit_register(lambda: 1 / 0)\nuse_abexit(lambda: None)",
-    "a thread waits": "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
-    "use_abexit(lambda: sys.exit(3))",
-}
-
-# One process loads torch and forks for each case; a child ends where the script does, as any.
-_FORKS = """
-import json, os, signal, sys
-import sambaflow.samba.parallel.exits
-head, folder, cases = json.loads(sys.argv[1])
-ends, own = [], None
-for number, code in enumerate(cases):
-    child = os.fork()
-    if not child:
-        own = code
-        break
-    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-if own is None:
-    print(json.dumps(ends))
-else:
-    signal.alarm(60)  # a child that hangs is killed, which is another code
-    for descriptor in (1, 2):
-        flags = os.O_WRONLY | os.O_CREAT
-        os.dup2(os.open(f"{folder}/{number}.{descriptor}", flags, 0o600), descriptor)
-    exec(head + own, {"__name__": "__main__"})
-"""
+_QUIET = "import warnings; warnings.simplefilter('ignore')\n"
 
 
 class End(NamedTuple):
-    """How a process ended: its exit code, and what it wrote."""
+    """How a process ended: its exit code if it did by itself, and what it wrote."""
 
-    code: int
+    code: int | None
     out: str
     err: str
 
 
-@pytest.fixture(scope="module")
-def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, End]:
-    """The ends of all cases, by what they do."""
-    folder = tmp_path_factory.mktemp("ends")
-    asked = json.dumps([_HEAD, str(folder), list(_CASES.values())])
-    done = subprocess.run(
-        [sys.executable, "-c", _FORKS, asked],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=True,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"},
-    )
-    codes = json.loads(done.stdout)
-    return {
-        name: End(code, *((folder / f"{number}.{of}").read_text() for of in (1, 2)))
-        for number, (name, code) in enumerate(zip(_CASES, codes, strict=True))
-    }
+@pytest.fixture
+def end(forks: Forks, tmp_path: Path) -> Callable[..., End]:
+    """How a process ends that runs some code, with words."""
+
+    def ended(code: str, *words: str) -> End:
+        out, err = tmp_path / "out", tmp_path / "err"
+        fork = forks.start(["", *words], out, err, _QUIET + code)
+        found = fork.wait(time.monotonic() + PATIENCE)
+        fork.kill()
+        return End(found, out.read_text(), err.read_text())
+
+    return ended
 
 
 @pytest.mark.parametrize("work", _ENDS)
-def test_codes_and_handlers(ends: dict[str, End], work: str) -> None:
+def test_codes_and_handlers(end: Callable[..., End], work: str) -> None:
     code, words = _ENDS[work]
-    done = ends[work]
+    done = end(f"{_HEAD}\ndef main(text):\n    print(text)\n    {work}\nuse_abexit(main, 'work')")
     assert done.code == code
     assert words in done.err
     assert done.out.splitlines() == ["work", "last handler", "first handler"]
 
 
-def test_without_abexit_handlers_run_as_pythons(ends: dict[str, End]) -> None:
-    done = ends["no abexit"]
+def test_without_abexit_handlers_run_as_pythons(end: Callable[..., End]) -> None:
+    done = end(_HEAD)
     assert done.code == 0
     assert set(done.out.splitlines()) == {"python's handler", "first handler", "last handler"}
 
 
-def test_a_handler_that_fails_stops_no_other_and_is_a_failure(ends: dict[str, End]) -> None:
-    done = ends["a handler fails"]
+def test_a_handler_that_fails_stops_no_other_and_is_a_failure(end: Callable[..., End]) -> None:
+    done = end(_HEAD + "atexit_register(lambda: 1 / 0)\nuse_abexit(lambda: None)")
     assert done.code == 1
     assert "ZeroDivisionError" in done.err
     assert done.out.splitlines() == ["last handler", "first handler"]
 
 
-def test_no_thread_is_waited_for(ends: dict[str, End]) -> None:
-    assert ends["a thread waits"].code == 3
+def test_no_thread_is_waited_for(end: Callable[..., End]) -> None:
+    thread = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    assert end(_HEAD + thread + "use_abexit(lambda: sys.exit(3))").code == 3
 
 
 _PEERS = """
@@ -135,8 +98,10 @@ use_abexit(main)
 """
 
 
-def test_processes_that_train_together_end_together(tmp_path: Path) -> None:
-    job = launch(tmp_path, *[["-W", "ignore", "-c", _PEERS]] * 2)
+def test_processes_that_train_together_end_together(
+    launch: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = launch(tmp_path, *[[""]] * 2, code=_QUIET + _PEERS)
     assert job.codes == (1, 1), job
     assert "this one fails" in job.said[1], job
     for said in job.said:
@@ -165,10 +130,9 @@ samba.session.use_abexit(main, sys.argv[1], code=int(sys.argv[2]))
 
 @pytest.mark.parametrize(("code", "last"), [(0, "the group is left"), (3, "MPI ends all with 3")])
 def test_who_succeeds_leaves_the_group_and_who_fails_ends_the_others(
-    code: int, last: str, tmp_path: Path
+    code: int, last: str, end: Callable[..., End], tmp_path: Path
 ) -> None:
     """By the session's own methods, with an MPI that is played."""
-    command = [sys.executable, "-W", "ignore", "-c", _ALONE, str(tmp_path / "store"), str(code)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == code, done.stderr
-    assert done.stdout.splitlines() == ["the group is there: True", last]
+    done = end(_ALONE, str(tmp_path / "store"), str(code))
+    assert done.code == code, done.err
+    assert done.out.splitlines() == ["the group is there: True", last]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from together import launch
+from together import Job
 
 _WORKER = """
 import json, sys
@@ -31,10 +32,8 @@ dist.destroy_process_group()
 """
 
 
-def test_throughput_is_that_of_all(tmp_path: Path) -> None:
-    script = tmp_path / "worker.py"
-    script.write_text(_WORKER, "utf-8")
-    job = launch(tmp_path, *[[script, tmp_path]] * 2)
+def test_throughput_is_that_of_all(launch: Callable[..., Job], tmp_path: Path) -> None:
+    job = launch(tmp_path, *[["", tmp_path]] * 2, code=_WORKER)
     assert job.codes == (0, 0), job
     first, second = (json.loads((tmp_path / f"found.{rank}").read_text("utf-8")) for rank in (0, 1))
     assert "NOTE: This is the combined throughput for 2 workers" in job.said[0].splitlines()

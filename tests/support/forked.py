@@ -1,6 +1,6 @@
-"""`sambarun` in processes that are forked from one which has loaded what it loads.
+"""Processes that are forked from one which has loaded what they load.
 
-Loading takes nine tenths of the time of a short run. Else such a process is as any: it has a thread
+Loading takes most of the time of a short process. Else such a process is as any: it has a thread
 pool of its own, writes to descriptors of its own, and ends by itself.
 """
 
@@ -10,65 +10,126 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+# A child leaves the loop and ends where the script does, with handlers and codes as any script's.
 _SERVER = """
-import json, os, sys
-from samba_cli.sambarun import main
-import onnxruntime, sambarun, samba_cli.running, samba_cli.training, samba_cli.listing
+import importlib, json, os, signal, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+codes = {}
+
+def code_of(child, how):
+    if codes[child] is None and (ended := os.waitpid(child, how))[0]:
+        codes[child] = os.waitstatus_to_exitcode(ended[1])
+    return codes[child]
+
 for line in sys.stdin:
-    folder, here, words = json.loads(line)
-    child = os.fork()
-    if not child:
-        break
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    match json.loads(line):
+        case {"wait": child}:
+            answer = code_of(child, os.WNOHANG)
+        case {"kill": child}:
+            if code_of(child, os.WNOHANG) is None:
+                os.kill(child, signal.SIGKILL)
+            answer = code_of(child, 0)
+        case asked:
+            answer = os.fork()
+            if not answer:
+                break
+            codes[answer] = None
+    print(json.dumps(answer), flush=True)
 else:
     raise SystemExit
-os.chdir(here)
-files = ((0, os.devnull, os.O_RDONLY), (1, folder + "/out", os.O_WRONLY | os.O_CREAT),
-         (2, folder + "/err", os.O_WRONLY | os.O_CREAT))
-for descriptor, path, flags in files:
+os.chdir(asked["folder"])
+os.environ.clear()
+os.environ.update(asked["variables"])
+for descriptor, path, flags in (
+    (0, os.devnull, os.O_RDONLY),
+    (1, asked["out"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    (2, asked["err"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+):
     opened = os.open(path, flags, 0o600)
     os.dup2(opened, descriptor)
     os.close(opened)
-sys.argv = ["sambarun", *words]
-main()
+sys.argv, sys.path[:0] = asked["words"], asked["paths"]
+exec(asked["code"], {"__name__": "__main__"})
 """
+_SCRIPT = "import runpy, sys; runpy.run_path(sys.argv[0], run_name='__main__')"
+_GLANCE = 0.01
+"""Seconds between two looks at whether a process has ended."""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A process that was started by `Forks`."""
+
+    server: Forks
+    number: int
+
+    def wait(self, deadline: float) -> int | None:
+        """Return the exit code, or None if it runs at `deadline`, by `time.monotonic`."""
+        while (code := self.server.ask({"wait": self.number})) is None:
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(_GLANCE)
+        return code
+
+    def kill(self) -> None:
+        """End it, if it has not ended."""
+        self.server.ask({"kill": self.number})
 
 
 class Forks:
-    """The process that has loaded everything, and runs commands in children, one after the other.
+    """The process that has loaded `modules`, and is forked."""
 
-    They have the environment that there is when the first one runs.
-    """
-
-    def __init__(self) -> None:
-        self._environment = dict(os.environ)
+    def __init__(self, *modules: str) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-c", _SERVER],
+            [sys.executable, "-c", _SERVER, *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parent,
         )
 
-    def run(self, folder: Path, words: Sequence[str]) -> tuple[int, str, str]:
-        """Run `sambarun` here with these words; return its code and what it wrote, by `folder`."""
+    def ask(self, what: object) -> int | None:
+        """Say something to the process as JSON; return its answer."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
-        assert _told(os.environ) == _told(self._environment), "start another process for that"
-        print(
-            json.dumps([str(folder), str(Path.cwd()), words]), file=self._server.stdin, flush=True
-        )
-        code = int(self._server.stdout.readline())
-        return code, (folder / "out").read_text(), (folder / "err").read_text()
+        print(json.dumps(what), file=self._server.stdin, flush=True)
+        answer: int | None = json.loads(self._server.stdout.readline())
+        return answer
+
+    def start(
+        self,
+        words: Sequence[str],
+        out: Path,
+        err: Path | None = None,
+        code: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> Fork:
+        """Fork a process here: the script that is the first of `words`, or `code`.
+
+        What it writes goes to `out`, errors to `err` if that is another file. Its environment is
+        `variables`, or that of this process; what a module reads of it when it is loaded is that of
+        the process which is forked.
+        """
+        variables = dict(os.environ) if variables is None else variables
+        paths = [*filter(None, variables.get("PYTHONPATH", "").split(os.pathsep))]
+        if code is None:
+            paths.insert(0, str(Path(words[0]).parent))
+        number = self.ask(
+            {
+                "folder": str(Path.cwd()), "variables": dict(variables), "words": [*words],
+                "out": str(out), "err": str(err or out), "paths": paths,
+                "code": code or _SCRIPT,
+            }
+        )  # fmt: skip
+        assert number is not None
+        return Fork(self, number)
 
     def close(self) -> None:
         """End the process."""
         self._server.communicate()
-
-
-def _told(environment: os._Environ[str] | dict[str, str]) -> dict[str, str]:
-    """Return what an environment tells a command; of pytest it hears nothing."""
-    return {name: word for name, word in environment.items() if not name.startswith("PYTEST_")}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from forked import Fork, Forks
 
 _ROOT = Path(__file__).parents[2]
 _LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -38,12 +38,18 @@ class Job:
 
 
 def launch(
-    folder: Path, *commands: Sequence[object], patience: float = PATIENCE, **more: str
+    forks: Forks,
+    folder: Path,
+    *commands: Sequence[object],
+    code: str | None = None,
+    patience: float = PATIENCE,
+    **more: str,
 ) -> Job:
-    """Run Python with each of `commands`, process 0 with the first; return how all ended.
+    """Fork a process for each of `commands`, process 0 for the first; return how all ended.
 
-    They find `RANK` and the others as torchrun sets them, and `more`, in their environment. What
-    they write goes to files in `folder`. Those that run after `patience` seconds are killed.
+    A command is a script with its words, or the words of `code`. The processes find `RANK` and the
+    others as torchrun sets them, and `more`, in their environment. What they write goes to files in
+    `folder`. Those that run after `patience` seconds are killed.
     """
     with reserved_port() as port:
         environments = (
@@ -53,30 +59,29 @@ def launch(
             )
             for rank in range(len(commands))
         )  # fmt: skip
-        return run(folder, [*zip(commands, environments, strict=True)], patience)
+        return run(forks, folder, [*zip(commands, environments, strict=True)], code, patience)
 
 
 def run(
+    forks: Forks,
     folder: Path,
     processes: Sequence[tuple[Sequence[object], Mapping[str, str]]],
+    code: str | None = None,
     patience: float = PATIENCE,
 ) -> Job:
-    """Run Python with pairs of arguments and environment at once; see `launch`."""
-    paths = [folder / f"said.{number}.txt" for number in range(len(processes))]
-    running: list[subprocess.Popen[bytes]] = []
+    """Fork processes with pairs of words and environment at once; see `launch`."""
+    deadline = time.monotonic() + patience
+    running: list[tuple[Fork, Path]] = []
+    codes: list[int | None] = []
     try:
-        for path, (words, variables) in zip(paths, processes, strict=True):
-            with path.open("wb") as output:
-                command = [sys.executable, *map(str, words)]
-                running.append(
-                    subprocess.Popen(command, env=variables, stdout=output, stderr=output)
-                )
-        codes = _ends(running, time.monotonic() + patience)
+        for number, (words, variables) in enumerate(processes):
+            path = folder / f"said.{number}.txt"
+            running.append((forks.start([*map(str, words)], path, None, code, variables), path))
+        codes.extend(fork.wait(deadline) for fork, _ in running)
     finally:
-        for process in running:
-            process.kill()
-            process.wait()
-    return Job(codes, tuple(path.read_text("utf-8", "replace") for path in paths))
+        for fork, _ in running:
+            fork.kill()
+    return Job(tuple(codes), tuple(path.read_text("utf-8", "replace") for _, path in running))
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -97,14 +102,3 @@ def reserved_port() -> Iterator[int]:
         holder.bind(("localhost", 0))
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         yield holder.getsockname()[1]
-
-
-def _ends(running: Sequence[subprocess.Popen[bytes]], deadline: float) -> tuple[int | None, ...]:
-    """Wait until all have ended or it is `deadline`; return the exit codes."""
-    codes: list[int | None] = []
-    for process in running:
-        try:
-            codes.append(process.wait(max(0.0, deadline - time.monotonic())))
-        except subprocess.TimeoutExpired:
-            codes.append(None)
-    return tuple(codes)
