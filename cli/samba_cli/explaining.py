@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from shutil import get_terminal_size
 
 import click
 
 import pef
 from pef.errors import PefError
-from pef.text import WIDTH
 from sambac.explain import Explanation, explain
 
-from .shell import is_terminal
-
-_WIDEST = 110  # longer lines are hard to read
+from .shell import prose_width
 
 
 def explained_lines(path: Path, name: str | None, as_json: bool) -> Iterator[str]:
@@ -36,8 +31,7 @@ def explained_lines(path: Path, name: str | None, as_json: bool) -> Iterator[str
     if as_json:
         yield json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1)
         return
-    width = get_terminal_size().columns if is_terminal(sys.stdout) else WIDTH
-    yield from _lines(found, min(width, _WIDEST))
+    yield from _lines(found, prose_width())
 
 
 def _lines(found: tuple[Explanation, ...], width: int) -> Iterator[str]:

@@ -45,6 +45,8 @@ def _title(path: str, rows: Report) -> str:
     weights = ""
     if rows["training"] is None:
         weights = f", {human_bytes(totals['weight_bytes'])} of weights"
+        if absent := sum(row["bytes"] for row in rows["absent"]):
+            weights += f" and {human_bytes(absent)} of absent ones"
     name = Path(path).name
     return f"{name}: {source} for {rows['arch']}, {sections}{weights}, modelled at {modelled(rows)}"
 
@@ -60,12 +62,15 @@ def _body(rows: Report, run_by: Mapping[int, str]) -> list[str]:
         lines += ["", f"Outputs{of}", *_ports(graph["outputs"])]
     if rows["argins"]:
         lines += ["", "Hyperparameters", *_argins(rows["argins"])]
+    # Those that change, or are absent, are inputs of sections.
+    kinds = ("WEIGHT", "BUFFER")
+    lasting = {row["id"]: row["bytes"] for row in rows["symbols"] if row["kind"] in kinds}
     parts = [
         (
             str(row["id"]),
             row["type"],
             f"{row['operators']:,}",
-            human_bytes(row["bytes_weights"]),
+            human_bytes(row["bytes_weights"] + sum(lasting.get(at, 0) for at in row["inputs"])),
             human_time(row["latency_us"]),
             *((run_by.get(row["id"], ""),) if run_by else ()),
             name_text(row["name"]),

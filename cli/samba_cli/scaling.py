@@ -11,7 +11,7 @@ import pef
 from pef.errors import PefError
 from pef.files import write_text
 from pef.program import Program
-from pef.text import Table, human_bytes, human_time, name_text, plural
+from pef.text import Table, human_bytes, human_time, name_text, plural, sentence_lines
 from sambac.errors import CompileError
 from sambac.replicas import (
     MODES,
@@ -25,10 +25,14 @@ from sambac.replicas import (
     training_graph,
 )
 
-from .shell import Wrong
+from .shell import Wrong, prose_width
 from .targets import check_target
 
 _MOST = 1 << 20
+_TERMS = (
+    "efficiency: time of one replica alone / time in the best mode; hidden: part of the time of "
+    "the network in which sections run, in that mode."
+)
 _DEFAULT = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -105,11 +109,13 @@ def _lines(program: Program, title: str, link: Link, steps: Sequence[ScaledStep]
         if section.type is pef.SectionType.REDUCE
         for index in section.inputs
     ]
-    yield (
+    width = prose_width()
+    yield from sentence_lines(
         f"{name_text(title)} on {name_text(program.arch)}: a step of one replica takes "
         f"{_time(first.sections)} (modelled). It reduces {plural(len(gradients), 'gradient')}, "
         f"{human_bytes(sum(symbol.size for symbol in gradients))}, over a link of "
-        f"{link.bandwidth / 1e9:.4g} GB/s and {_time(link.latency)}."
+        f"{link.bandwidth / 1e9:.4g} GB/s and {_time(link.latency)}.",
+        width,
     )
     yield ""
     headers = ["replicas", "network", *MODES, "efficiency", "hidden"]
@@ -119,8 +125,7 @@ def _lines(program: Program, title: str, link: Link, steps: Sequence[ScaledStep]
     rows = [_row(count, found) for count, found in by_count.items()]
     yield from Table(headers, rows, headers).lines()
     yield ""
-    yield "efficiency: time of one replica alone / time in the best mode; hidden: part of the time"
-    yield "of the network in which sections run, in that mode."
+    yield from sentence_lines(_TERMS, width)
 
 
 def _row(count: int, steps: Sequence[ScaledStep]) -> tuple[str, ...]:

@@ -15,10 +15,13 @@ from contextlib import (
     suppress,
 )
 from dataclasses import dataclass, field
+from shutil import get_terminal_size
 from types import FrameType
 from typing import NoReturn, TextIO, TypeVar
 
 import click
+
+from pef.text import WIDTH
 
 from .interrupts import INTERRUPTED, interrupt_behind
 
@@ -27,6 +30,7 @@ DIFFERS = 1
 WRONG = 2
 INTERNAL = 3
 TERMINATED = 143
+_WIDEST = 110  # longer lines are hard to read
 
 FILE = click.Path(readable=False)
 """The type of words that are names of files, which shells complete; all checks come later."""
@@ -186,6 +190,12 @@ def leave_at_once(code: int) -> NoReturn:
 def is_terminal(stream: TextIO | None) -> bool:
     """Tell whether a person looks at `stream`, which is None if the caller closed it."""
     return stream is not None and stream.isatty()
+
+
+def prose_width() -> int:
+    """Return how wide prose is printed: as the terminal, up to what is easy to read."""
+    width = get_terminal_size().columns if is_terminal(sys.stdout) else WIDTH
+    return min(width, _WIDEST)
 
 
 def _flush() -> None:

@@ -34,6 +34,12 @@ def human_bytes(count: int) -> str:
     return f"{size:.{0 if size >= 100 else 1 if size >= 10 else 2}f} {unit}"
 
 
+def human_size(count: int, shape: Sequence[int | str | None] | None) -> str:
+    """Return the size of a tensor; `open` where only a run knows it, which files store as 0."""
+    known = count or (shape is not None and 0 in shape)
+    return human_bytes(count) if known else "open"
+
+
 def human_time(microseconds: float) -> str:
     """Return a duration in the unit that suits it: `3.42 ms`."""
     for unit, scale in (("us", 1.0), ("ms", 1e3)):
@@ -42,7 +48,7 @@ def human_time(microseconds: float) -> str:
     return f"{microseconds / 1e6:,.3g} s"
 
 
-def human_count(count: int) -> str:
+def human_count(count: float) -> str:
     """Return a count with a blank and a prefix for the unit that follows: `704 M`, `7 `."""
     value = float(count)
     for prefix in ("", "k", "M", "G", "T", "P"):
@@ -50,6 +56,18 @@ def human_count(count: int) -> str:
             break
         value /= 1000
     return f"{value:.3g} {prefix}"
+
+
+def human_quantity(value: float, unit: str) -> str:
+    """Return a number of a device as people write it: `512 KiB`, `20 us`, `638 TFLOP/s`.
+
+    What has another unit than these is as it is.
+    """
+    if unit == "B":
+        return human_bytes(round(value))
+    if unit == "s":
+        return human_time(1e6 * value)
+    return human_count(value) + unit if unit in {"B/s", "FLOP/s"} else f"{value:,.6g}"
 
 
 def plural(count: int, noun: str, several: str = "") -> str:

@@ -77,6 +77,10 @@ def test_replicas_as_a_table_json_and_a_plot(sambac: Run, training: Path, tmp_pa
     header = next(at for at, line in enumerate(lines) if "replicas" in line and "normal" in line)
     assert [line.split()[0] for line in lines[header + 2 : header + 4]] == ["1", "4"]
     assert lines[-1] == f"plot: {plot}"
+    assert all(len(line) <= 79 for line in lines[:-1])
+    kinds = [element.get("class") for element in ET.parse(plot).iter()]
+    for mode in ("normal", "inorder", "optimal"):
+        assert kinds.count(f"line {mode}") == 2, "a line and its key"
     texts = {element.text for element in ET.parse(plot).iter() if element.text}
     assert {"normal", "inorder", "optimal", "1", "4", "replicas"} <= texts
     data = json.loads(sambac("scale", training, *link, "--json").out)

@@ -17,6 +17,10 @@ def test_open_sizes_are_taken_as_one(
     result = sambarun(target, "--input", "x=ones")
     assert (result.code, result.err) == (0, "Note: x: batch is taken as 1.\n")
     assert "1x3" in result.out
+    for words in (("inspect", target, "--symbols"), ("explain", target, "x")):
+        told = sambac(*words).out
+        assert " open " in told
+        assert " 0 B" not in told
 
 
 @pytest.mark.parametrize(

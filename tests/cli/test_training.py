@@ -338,6 +338,10 @@ def test_list_shows_what_is_trained(sambarun: Callable, program: Path) -> None:
     assert "  sections  train 1 FWD, 1 BCKWD, 1 OPT; eval 1 FWD\n" in out
     assert "Outputs of 'eval'" in out
     assert "      0.1  sgd.lr\n" in out
+    rows = [line.split() for line in out.partition("Sections\n")[2].splitlines()]
+    read = {row[1]: " ".join(row[3:5]) for row in rows if len(row) > 5 and row[0].isdecimal()}
+    # Parameters are weights, though they change, and constants are.
+    assert (read["FWD"], read["OPT"]) == ("28 B", "16 B")
 
 
 def test_a_single_step_and_an_evaluation_by_hand(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 from browser import Browser
+
+from pef.report import Report
 
 TABS = ("overview", "graph", "memory", "roofline", "sections", "symbols", "everything")
 
@@ -82,3 +85,80 @@ def test_a_narrow_window_is_no_wider_than_it_is(browser: Browser, pages: dict[st
         assert cut == []
     finally:
         browser.resize(1400, 900)
+
+
+@pytest.mark.parametrize("name", ["ten", "hundreds", "trains"])
+def test_no_section_stands_on_another_one(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    browser.open(pages[name], "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    boxes = browser.run(
+        "return [...document.querySelectorAll('.node rect')].map(e => e.getBoundingClientRect())"
+        ".map(b => [b.left, b.top, b.right, b.bottom])"
+    )
+    frame = browser.run(
+        "const b = document.querySelector('.picture').getBoundingClientRect();"
+        "return [b.left, b.top, b.right, b.bottom]"
+    )
+    for left, top, right, bottom in boxes:
+        assert left < right
+        assert top < bottom
+        assert frame[0] <= left
+        assert right <= frame[2]
+        assert frame[1] <= top
+        assert bottom <= frame[3]
+    for a, b in itertools.combinations(boxes, 2):
+        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
+
+
+def test_text_stays_inside_of_its_section(browser: Browser, pages: dict[str, Path]) -> None:
+    browser.open(pages["ten"], "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    over = browser.run(
+        "return [...document.querySelectorAll('.node')].filter(node => "
+        "[...node.querySelectorAll('.near')].some(text => text.getBoundingClientRect().right > "
+        "node.querySelector('rect').getBoundingClientRect().right)).length"
+    )
+    assert over == 0
+
+
+@pytest.mark.parametrize("name", ["ten", "trains at O1", "hundreds"])
+def test_titles_stay_inside_of_their_lanes(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    browser.open(pages[name], "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    boxes = browser.run(
+        "const right = e => e.getBoundingClientRect().right;"
+        "const of = tag => [...document.querySelectorAll('.lane ' + tag)];"
+        "return [of('text').map(right), of('rect').map(right), of('text').map(e =>"
+        " e.getBoundingClientRect().height)]"
+    )
+    for title, lane, height in zip(*boxes, strict=True):
+        assert title <= lane
+        assert height > 9, "too small to read"
+
+
+@pytest.mark.parametrize("name", ["ten", "hundreds", "trains at O1"])
+def test_calls_are_named_where_they_begin(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report], name: str
+) -> None:
+    """Under the map of memory, whatever the rounding of its scale."""
+    calls = reports[name]["totals"]["calls"]
+    for wide in (600, 813, 1400):
+        browser.resize(wide, 900)
+        browser.open(pages[name], "tab=memory")
+        browser.wait("document.querySelector('canvas').width > 300")
+        width, words = browser.run(
+            "const words = [], pen = CanvasRenderingContext2D.prototype, was = pen.fillText;"
+            "pen.fillText = function (text, x) { words.push([x, text]); };"
+            "document.querySelector('button[title^=\\'show all\\']').click(); pen.fillText = was;"
+            "return [document.querySelector('canvas').clientWidth - 86, words]"
+        )
+        ticks = [(x, text) for x, text in words if re.fullmatch(r"start|end|call \d+", text)]
+        assert (ticks[0][1], ticks[-1][1]) == ("start", "end")
+        for x, text in ticks[1:-1]:
+            before = int(text.removeprefix("call ")) + 1
+            assert x == pytest.approx(74 + width / (calls + 2) * before, abs=0.01)
+        assert all(b[0] - a[0] >= 30 for a, b in itertools.pairwise(ticks))

@@ -12,7 +12,7 @@ import pytest
 from browser import Browser
 
 from pef.report import Report
-from pef.text import human_bytes, human_time
+from pef.text import human_bytes, human_quantity, human_time
 
 TABS = ("overview", "graph", "memory", "roofline", "sections", "symbols", "everything")
 
@@ -45,6 +45,10 @@ def test_the_overview_has_the_numbers_of_the_report(
     assert "modelled" in tiles
     used = reports["hundreds"]["regions"][0]["used"]
     assert human_bytes(used) in browser.text("#view")
+    device = {row["name"]: row for row in reports["hundreds"]["device"]}
+    for name in ("pmu_bytes", "launch", "peak_flops", "hbm_bandwidth"):
+        told = human_quantity(device[name]["value"], device[name]["unit"])
+        assert f"{name}\t{told}\t{device[name]['origin']}" in browser.text("#view table")
 
 
 def test_the_step_is_what_a_time_is_told_of(
@@ -53,8 +57,10 @@ def test_the_step_is_what_a_time_is_told_of(
     browser.open(pages["trains"])
     step, evaluation = reports["trains"]["graphs"]
     assert human_time(step["latency_us"]) in browser.text(".tile")
+    assert "time of a step" in browser.text(".tile")
     browser.open(pages["trains"], "scope=1")
     assert human_time(evaluation["latency_us"]) in browser.text(".tile")
+    assert "time of a run" in browser.text(".tile")
 
 
 @pytest.mark.parametrize("name", ["ten", "hundreds", "trains"])
@@ -118,42 +124,6 @@ def test_the_graph_is_enlarged_and_moved(browser: Browser, pages: dict[str, Path
     assert browser.run(width) == pytest.approx(small, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["ten", "hundreds", "trains"])
-def test_no_section_stands_on_another_one(
-    browser: Browser, pages: dict[str, Path], name: str
-) -> None:
-    browser.open(pages[name], "tab=graph")
-    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
-    boxes = browser.run(
-        "return [...document.querySelectorAll('.node rect')].map(e => e.getBoundingClientRect())"
-        ".map(b => [b.left, b.top, b.right, b.bottom])"
-    )
-    frame = browser.run(
-        "const b = document.querySelector('.picture').getBoundingClientRect();"
-        "return [b.left, b.top, b.right, b.bottom]"
-    )
-    for left, top, right, bottom in boxes:
-        assert left < right
-        assert top < bottom
-        assert frame[0] <= left
-        assert right <= frame[2]
-        assert frame[1] <= top
-        assert bottom <= frame[3]
-    for a, b in itertools.combinations(boxes, 2):
-        assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
-
-
-def test_text_stays_inside_of_its_section(browser: Browser, pages: dict[str, Path]) -> None:
-    browser.open(pages["ten"], "tab=graph")
-    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
-    over = browser.run(
-        "return [...document.querySelectorAll('.node')].filter(node => "
-        "[...node.querySelectorAll('.near')].some(text => text.getBoundingClientRect().right > "
-        "node.querySelector('rect').getBoundingClientRect().right)).length"
-    )
-    assert over == 0
-
-
 def test_a_search_finds_sections_by_their_operators(
     browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
 ) -> None:
@@ -176,6 +146,50 @@ def test_a_search_finds_sections_by_their_operators(
     assert browser.run("return document.activeElement.id") != "query"
     browser.open(pages["hundreds"], "tab=sections&query=nothing")
     assert browser.text("#view").endswith("none")
+
+
+def test_a_search_finds_sections_by_their_weights(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    found = reports["trains"]
+    weight = next(row for row in found["symbols"] if row["kind"] == "WEIGHT" and row["bytes"])
+    readers = {
+        row["id"]
+        for row in found["sections"]
+        if weight["id"] in (*row["inputs"], *row["weights"], *row["outputs"])
+    }
+    browser.open(pages["trains"], f"tab=graph&query={quote(weight['name'])}")
+    lit = "return [...document.querySelectorAll('.node:not(.dim)')].map(e => +e.dataset.section)"
+    seen = set(browser.run(lit))
+    assert set() < readers <= seen
+    assert len(seen) < len(found["sections"])
+
+
+def test_gradients_lead_to_updates_through_their_packs(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    """Sections that update read packs, in which others have written one gradient each."""
+    found = reports["trains at O1"]
+    symbols = found["symbols"]
+
+    def pieces(ids: list[int]) -> set[int | None]:
+        return {symbols[at]["allocation"] for at in ids if symbols[at]["kind"] == "GRADIENT"}
+
+    pairs = [
+        (writer, reader)
+        for writer, reader in itertools.product(found["sections"], repeat=2)
+        if (writer["type"], reader["type"]) == ("BCKWD", "OPT")
+        and pieces(writer["outputs"]) & pieces(reader["inputs"])
+    ]
+    packed = [pair for pair in pairs if not {*pair[0]["outputs"]} & {*pair[1]["inputs"]}]
+    assert packed
+    for writer, reader in packed:
+        browser.open(pages["trains at O1"], f"tab=graph&section={reader['id']}")
+        assert f"{writer['id']} {writer['name']} BCKWD" in browser.text("#details")
+        assert browser.count(f"[data-edge='{writer['id']} {reader['id']}']") >= 1
+    gradient = next(at for at in packed[0][0]["outputs"] if symbols[at]["pack"] is not None)
+    browser.open(pages["trains at O1"], f"tab=symbols&symbol={gradient}")
+    assert f"{packed[0][1]['id']} {packed[0][1]['name']} OPT" in browser.text("#details")
 
 
 def test_tables_are_sorted_and_filled_as_they_are_scrolled(

@@ -28,7 +28,7 @@ def device(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     return [
         {
             "name": unquoted(row["number"]),
-            "value": float(row["value"]),
+            "value": float(row["value"].replace(",", "")),
             **{word: label(row[word]) for word in ("unit", "origin", "source")},
         }
         for row in table(parts.get("Device", []))

@@ -81,16 +81,26 @@ def hardware(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     """Yield changes of the device's speeds, with the plan as it is."""
     for what, how, arch in _faster(rebuilt.arch):
         yield WhatIf(what, how, _time(rebuilt, rebuilt.costs(arch), calls))
+    if (near := everything_near(rebuilt, calls)) is not None:
+        yield near
+
+
+def everything_near(rebuilt: Rebuilt, calls: Sequence[int]) -> WhatIf | None:
+    """Return what `calls` would take with all in the main memory; None if all lies there."""
     main = rebuilt.arch.main_memory
-    if any(home is not main for home in rebuilt.homes.values()):
-        homes = dict.fromkeys(rebuilt.homes, main)
-        full = any(place.spilled for place in rebuilt.program.allocations)
-        room = f"room for it: {main.name.lower()}_capacity of the device, or less to keep"
-        yield WhatIf(
-            f"Everything in {main.name}",
-            room if full else "options that want nothing elsewhere",
-            _time(rebuilt, rebuilt.costs(homes=homes), calls),
-        )
+    if all(home is main for home in rebuilt.homes.values()):
+        return None
+    room = f"room for it: {main.name.lower()}_capacity of the device, or less to keep"
+    return WhatIf(
+        f"Everything in {main.name}",
+        room if spills(rebuilt) else "options that want nothing elsewhere",
+        _time(rebuilt, rebuilt.costs(homes=dict.fromkeys(rebuilt.homes, main)), calls),
+    )
+
+
+def spills(rebuilt: Rebuilt) -> bool:
+    """Tell whether something lies elsewhere because the main memory is full."""
+    return any(place.spilled for place in rebuilt.program.allocations)
 
 
 def _faster(arch: Arch) -> Iterator[tuple[str, str, Arch]]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
 
 from pef.program import FusionGroup, Operator
 from pef.report.recorded import take_formulations
-from pef.text import human_bytes, human_count, plural
+from pef.text import human_bytes, human_count, plural, shape_text
 from sambac.graph.decisions import GUESS
 from sambac.ops import is_anchor
 from sambac.planning.fusion import MAX_OPS, most_of, update_groups
@@ -17,7 +17,7 @@ from sambac.planning.matching import Matcher
 from sambac.planning.plans import PlannedStage
 from sambac.planning.resources import limits_of, value_use
 from sambac.planning.rules import load_rules
-from sambac.planning.view import contracted, depth_first, given
+from sambac.planning.view import DataflowView, contracted, depth_first, given
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import excess, option, over
@@ -26,6 +26,7 @@ from .facts import Fact, quoted, seconds, value_text
 _TOPIC = "Why it is in this section"
 _WORK = "What it does there"
 _WRITTEN = "How it is written"
+_SHAPES = 4
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
     )
     yield from _grouped(rebuilt, place)
     yield from _formulations(rebuilt, op.name)
+    view = rebuilt.place[place.section][0].plan.view
+    yield _sizes(view, op.name)
     rate = rebuilt.arch.flops_per_pcu
     if op.pcus:
         took = op.flops / (op.pcus * rate)
@@ -62,7 +65,6 @@ def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
         )
     else:
         yield Fact(_WORK, "It computes no numbers, so it has no compute unit.", {"pcus": 0})
-    view = rebuilt.place[place.section][0].plan.view
     for value in view.ops[op.name].holds:
         nbytes = view.values[value].modelled_nbytes
         yield Fact(
@@ -71,6 +73,20 @@ def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
             f"{human_bytes(nbytes)}, while the others stream past it.",
             {"held": value, "bytes": nbytes},
         )
+
+
+def _sizes(view: DataflowView, op: str) -> Fact:
+    """Say what the operator reads and makes, from whose shapes its work follows."""
+
+    def shapes(names: Sequence[str]) -> str:
+        told = [shape_text(view.values[name].shape) for name in names if name in view.values]
+        more = f" and {len(told) - _SHAPES} more" if len(told) > _SHAPES else ""
+        return f"{', '.join(told[:_SHAPES]) or 'nothing that is no literal'}{more}"
+
+    facts = view.ops[op]
+    reads, makes = shapes(facts.inputs), shapes(facts.outputs)
+    text = f"It reads {reads} and makes {makes}."
+    return Fact(_WORK, text, {"reads": reads, "makes": makes})
 
 
 def _grouped(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:

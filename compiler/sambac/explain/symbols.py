@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from pef.graphs import AmbiguousNameError
+from pef.program import SectionType
 from pef.states import states_of
 from pef.symbols import Allocation, Duration, PlacementReason, Region, RegionKind, Symbol
-from pef.text import grouped, human_bytes, plural, shape_text
-from sambac.planning.liveness import memory_requests, moved_by_calls
+from pef.text import grouped, human_bytes, human_size, plural, shape_text
+from sambac.planning.liveness import memory_requests
 from sambac.planning.memory import ALIGNMENT
 from sambac.planning.plans import Buffer
 from sambac.planning.pressure import Pressure, Spans
+from sambac.planning.resources import Demands
 from sambac.reconstruct.rebuilt import Rebuilt
 from sambac.reconstruct.verify import wanted_regions
 
@@ -112,22 +114,42 @@ class SymbolFacts:
         yield Fact(
             _WHAT,
             f"A tensor of kind {symbol.kind.name}, {shape_text(symbol.shape)}, "
-            f"{human_bytes(symbol.size)}. Written by {self._named(written) or 'no section'}; read "
+            f"{_size(symbol)}. Written by {self._named(written) or 'no section'}; read "
             f"by {self._named(read) or 'no section'}. It is in memory because what crosses the "
             "border of a section is.",
             {"bytes": symbol.size, "written_by": len(written), "read_by": len(read)},
         )
-        moved = moved_by_calls(self._rebuilt.plans.symbols, symbol.name)
+        moves = [*self._moves.get(symbol.name, ())]
+        if symbol.pack is not None:  # who moves a pack moves its parts
+            pack = self._program.symbols[symbol.pack].name
+            moves += [symbol.size] * len(self._moves.get(pack, ()))
         kind = self._rebuilt.homes.get(symbol.name)
         speed = None if kind is None else self._rebuilt.arch.speed(kind)
-        if moved and speed is not None and kind is not None:
-            nbytes = moved * symbol.size
+        if moves and speed is not None and kind is not None:
+            nbytes = sum(moves)
+            rows = " of rows that are picked" if min(moves) < symbol.size else ""
             yield Fact(
                 _WHAT,
-                f"A run of the schedule moves it {plural(moved, 'time')}: {human_bytes(nbytes)}, "
-                f"{seconds(nbytes / speed)} at the speed of {kind.name}.",
-                {"moves": moved, "bytes_moved": nbytes, "seconds": nbytes / speed},
+                f"A run of the schedule moves it {plural(len(moves), 'time')}: "
+                f"{human_bytes(nbytes)}{rows}, {seconds(nbytes / speed)} at the speed of "
+                f"{kind.name}.",
+                {"moves": len(moves), "bytes_moved": nbytes, "seconds": nbytes / speed},
             )
+
+    @cached_property
+    def _moves(self) -> Mapping[str, list[int]]:
+        """The bytes that each call of a run is estimated to move of each symbol."""
+        rebuilt, found = self._rebuilt, dict[str, list[int]]()
+        for number in self._program.schedule:
+            stage, at = rebuilt.place[number]
+            plan = stage.plan
+            if self._program.sections[number].type is SectionType.REDUCE:
+                continue  # the host moves what is reduced
+            demands = Demands(plan.view, rebuilt.arch, rebuilt.plans.persistent.states)
+            traffic = demands.moved(plan.sections.sections[at], plan.live_sets[at])
+            for value, nbytes in (*traffic.held.items(), *traffic.streams.items()):
+                found.setdefault(rebuilt.plans.persistent.symbol(value), []).append(nbytes)
+        return found
 
     def _named(self, numbers: list[int]) -> str:
         shown = ", ".join(quoted(self._program.sections[n].name) for n in numbers[:_NAMED])
@@ -161,7 +183,7 @@ class SymbolFacts:
                 {"region": kind.name, "reason": "unknown"},
             )
         if place.allocation.reason is PlacementReason.COST:
-            yield _by_cost(place.allocation, main)
+            yield _by_cost(place, main)
 
     def _fits(self, kind: RegionKind) -> Fact:
         region = self._region_of(kind)
@@ -178,16 +200,14 @@ class SymbolFacts:
         main = self._rebuilt.arch.main_memory
         capacity = self._region_of(main).capacity
         needed = self._needed(main)
-        request = self._requests[place.name]
         kind = place.allocation.region
         return Fact(
             _REGION,
             f"{main.name} is full: with all that would be there {human_bytes(needed)} would be "
             f"alive at once, {human_bytes(max(needed - capacity, 0))} more than its "
-            f"{human_bytes(capacity)}. So it is in {kind.name}; a run moves "
-            f"{human_bytes(request.traffic)} of it.",
+            f"{human_bytes(capacity)}. So it is in {kind.name}.",
             {"region": kind.name, "reason": "spilled", "needed": needed, "capacity": capacity,
-             "over": needed - capacity, "traffic": request.traffic, "bytes": symbol.size},
+             "over": needed - capacity, "bytes": symbol.size},
         )  # fmt: skip
 
     def _needed(self, main: RegionKind) -> int:
@@ -285,17 +305,23 @@ def _could_leave(place: Allocation) -> bool:
     return place.reason in (PlacementReason.COST, PlacementReason.POLICY)
 
 
-def _by_cost(place: Allocation, main: RegionKind) -> Fact:
-    """Say what a slower region costs, or would cost."""
-    cost, numbers = seconds(place.cost), {"seconds": place.cost}
-    if place.region is main:
+def _size(symbol: Symbol) -> str:
+    size = human_size(symbol.size, symbol.shape)
+    return "of open size" if size == "open" else size
+
+
+def _by_cost(place: _Tenant, main: RegionKind) -> Fact:
+    """Say what a slower region costs, or would cost; what shares its memory goes with it."""
+    cost, numbers = seconds(place.allocation.cost), {"seconds": place.allocation.cost}
+    whole = "it" if len(place.symbols) == 1 else f"all of {quoted(place.name)}"
+    if place.allocation.region is main:
         text = (
             f"There is no room for all. It stays because a run would be modelled to take {cost} "
-            "longer without it there, all else staying where it is."
+            f"longer without {whole} there, all else staying where it is."
         )
     else:
         text = (
             "It left because others would cost more in its place: a run is modelled to take "
-            f"{cost} longer for it, all else staying where it is."
+            f"{cost} longer for {whole}, all else staying where it is."
         )
     return Fact(_REGION, text, numbers)

@@ -14,7 +14,7 @@ from sambac.planning.sections import fewest_sections, lower_bound, traffic_of
 from sambac.planning.view import contracted
 from sambac.reconstruct.rebuilt import Rebuilt
 
-from .changes import change_fact, helping
+from .changes import change_fact, everything_near, helping, spills
 from .cuts import option
 from .facts import Fact, quoted, seconds, share
 from .times import called
@@ -130,14 +130,16 @@ def _memory(rebuilt: Rebuilt) -> Iterator[Fact]:
                 {"region": region.kind.name, "used": region.used, "capacity": region.capacity},
             )
     if program.graphs[0].role is GraphRole.TRAIN:
-        yield from _kept(program, recomputes=option(rebuilt, "recompute") is True)
+        yield from _kept(rebuilt)
 
 
-def _kept(program: Program, *, recomputes: bool) -> Iterator[Fact]:
+def _kept(rebuilt: Rebuilt) -> Iterator[Fact]:
     """Yield what is kept for the backward pass, which `--recompute` makes less, at a price.
 
-    At most the whole forward pass is computed again.
+    At most the whole forward pass is computed again. Where the main memory is full, room in it
+    saves time: at most what all that spilled costs.
     """
+    program = rebuilt.program
     sections = program.sections
     calls = calls_of(program, program.graphs[0])
     forward = [number for number in calls if sections[number].type is SectionType.FWD]
@@ -159,7 +161,7 @@ def _kept(program: Program, *, recomputes: bool) -> Iterator[Fact]:
     again, total = _total(program, forward), _total(program, calls)
     rest = (
         "it recomputes already"
-        if recomputes
+        if option(rebuilt, "recompute") is True
         else "compile with --recompute to compute some of them again instead, for at most "
         f"{seconds(again)} more a run ({share(again, total)}), what the forward pass takes"
     )
@@ -169,6 +171,15 @@ def _kept(program: Program, *, recomputes: bool) -> Iterator[Fact]:
         f"{human_bytes(nbytes)}; {rest}.",
         {"kept": len(kept), "bytes": nbytes, "seconds": again},
     )
+    near = everything_near(rebuilt, calls) if spills(rebuilt) else None
+    if near is not None and near.seconds < total:
+        saved, main = total - near.seconds, rebuilt.arch.main_memory.name
+        yield Fact(
+            _MEMORY,
+            f"{main} is full: what is not kept there makes room for what spilled, which saves at "
+            f"most {seconds(saved)} a run ({share(saved, total)}).",
+            {"region": main, "saved": saved},
+        )
 
 
 _BOUNDS = "How near it is to what no plan can go below"

@@ -21,14 +21,13 @@ _STYLE = """
   .line { fill: none; stroke-width: 2 }
   .alone { stroke: #666; stroke-dasharray: 5 4; fill: none }
   .normal { stroke: #b3412e } .inorder { stroke: #b07a00 } .optimal { stroke: #1a6fb0 }
-  circle.normal { fill: #b3412e } circle.inorder { fill: #b07a00 } circle.optimal { fill: #1a6fb0 }
+  .normal.dot { fill: #b3412e } .inorder.dot { fill: #b07a00 } .optimal.dot { fill: #1a6fb0 }
   .paper { fill: #fff }
   @media (prefers-color-scheme: dark) {
     text { fill: #e6e6e6 } .paper { fill: #16181b } .grid { stroke: #34383d }
     .axis, .alone { stroke: #9aa0a6 }
     .normal { stroke: #f08a78 } .inorder { stroke: #e0b04c } .optimal { stroke: #6cb6f2 }
-    circle.normal { fill: #f08a78 } circle.inorder { fill: #e0b04c }
-    circle.optimal { fill: #6cb6f2 }
+    .normal.dot { fill: #f08a78 } .inorder.dot { fill: #e0b04c } .optimal.dot { fill: #6cb6f2 }
   }
 """
 
@@ -95,7 +94,7 @@ class _Plot:
             for (x, y), step in zip(points, found, strict=True):
                 told = f"{mode}, {step.replicas:,} replicas: {human_time(1e6 * step.seconds)}"
                 yield (
-                    f'<circle class="{mode}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">'
+                    f'<circle class="{mode} dot" cx="{x:.1f}" cy="{y:.1f}" r="3.5">'
                     f"<title>{told}</title></circle>"
                 )
 
@@ -109,7 +108,9 @@ class _Plot:
         below = float(_HEIGHT)
         for name, y in sorted(wanted.items(), key=lambda each: -each[1]):
             below = min(y, below - _NEAR)
-            yield f'<text x="{_WIDTH - _RIGHT + 8}" y="{below + 4:.1f}">{name}</text>'
+            x, line = _WIDTH - _RIGHT + 10, name if name in MODES else "alone"
+            yield f'<path class="line {line}" d="M{x} {below:.1f}h16"/>'
+            yield f'<text x="{x + 22}" y="{below + 4:.1f}">{name}</text>'
 
     def _x(self, count: int) -> float:
         first, last = log2(self._counts[0]), log2(self._counts[-1])

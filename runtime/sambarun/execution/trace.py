@@ -30,8 +30,22 @@ _SECTIONS = 1
 def events(
     program: pef.Program, spans: Sequence[Span], operators: Iterable[OperatorSpan]
 ) -> Iterator[_Event]:
-    """Yield the events of a run of `program`."""
+    """Yield the events of a run of `program`: names, then the rest in the order of their times."""
     yield from _named(program.arch)
+    timed = (*_measured(program, spans, operators), *_modelled(program, _run(spans)))
+    # What holds others begins before them, or is longer.
+    order = sorted(timed, key=lambda event: (event["pid"], event["ts"], -event["dur"]))
+    yield from order
+    yield from _counters(program, spans)
+
+
+def _run(spans: Iterable[Span]) -> Iterator[Span]:
+    return (span for span in spans if not span.kind)
+
+
+def _measured(
+    program: pef.Program, spans: Iterable[Span], operators: Iterable[OperatorSpan]
+) -> Iterator[_Event]:
     for span in spans:
         yield _slice(_MEASURED, span.name, span.type, span.start, span.duration) | {
             "args": _section_args(program, span)
@@ -40,8 +54,6 @@ def events(
         yield _slice(_MEASURED, each.name, each.op_type, each.start, each.duration) | {
             "args": _operator_args(program, each)
         }
-    yield from _modelled(program, [span for span in spans if not span.kind])
-    yield from _counters(program, spans)
 
 
 def _named(arch: str) -> Iterator[_Event]:
@@ -138,9 +150,7 @@ def _counters(program: pef.Program, spans: Sequence[Span]) -> Iterator[_Event]:
             lives[symbol.allocation] = (
                 min(first, symbol.first_call), max(last, symbol.last_call)
             )  # fmt: skip
-    for span in spans:
-        if span.kind:
-            continue
+    for span in _run(spans):
         used = {region.kind.name: 0 for region in program.regions if region.used}
         for number, (first, last) in lives.items():
             place = program.allocations[number]

@@ -7,7 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from pef.text import Table, grouped, human_bytes, label_text, name_ranges, name_text, shape_text
+from pef.text import (
+    Table,
+    grouped,
+    human_bytes,
+    human_size,
+    label_text,
+    name_ranges,
+    name_text,
+    shape_text,
+)
 
 from .memory_rows import DataRow, SymbolRow
 from .rows import Report
@@ -203,7 +212,7 @@ def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
         name_text(row["dtype"]),
         row["region"] or "-",
         "-" if row["address"] is None else f"{row['address']:#x}",
-        human_bytes(row["bytes"]),
+        human_size(row["bytes"], row["shape"]),
         grouped(row["bytes"]),
         f"{first}..{last}",
         _index(row["allocation"]),

@@ -11,6 +11,7 @@ from pef.text import (
     grouped,
     human_bytes,
     human_count,
+    human_quantity,
     human_time,
     label_text,
     name_text,
@@ -55,6 +56,7 @@ def summary(report: Report) -> str:
     totals, options = report["totals"], report["options"]
     one, once, calls = whole(report)
     model = name_text(report["source"]["name"]) if report["source"]["name"] else "A model"
+    moved = once["bytes_in"] + once["bytes_out"] + once["bytes_weights"]
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in totals["sections_by_type"].items())
     where = "; ".join(
         f"{row['name']} holds {human_bytes(row['used'])} of {human_bytes(row['capacity'])}"
@@ -73,11 +75,23 @@ def summary(report: Report) -> str:
             f"bytes) of data for {plural(totals['weights'], 'weight')}"
             + (f"; {len(report['absent']):,} absent." if report["absent"] else "."),
             f"One {one} is modelled to take {human_time(once['latency_us'])}",
-            f"for {human_count(once['flops'])}FLOP and to move",
-            f"{human_bytes(once['bytes_in'] + once['bytes_out'])} between sections",
-            f"and {human_bytes(once['bytes_weights'])} of weights{_slowest(report, calls)}.",
+            f"for {human_count(once['flops'])}FLOP and to move {human_bytes(moved)}",
+            f"to and from memory, {human_bytes(_weights(report, calls))} of it",
+            f"weights{_slowest(report, calls)}.",
             f"{where}." if where else "No memory is planned.",
         )
+    )
+
+
+def _weights(report: Report, calls: list[int]) -> int:
+    """Return the bytes of weights that cross the borders of sections, whether they last or not."""
+    kinds = {"WEIGHT", "BUFFER"}
+    sizes = [row["bytes"] if row["kind"] in kinds else 0 for row in report["symbols"]]
+    sections = (report["sections"][number] for number in calls)
+    return sum(
+        sizes[symbol]
+        for row in sections
+        for symbol in (*row["inputs"], *row["weights"], *row["outputs"])
     )
 
 
@@ -124,14 +138,23 @@ def device_parts(report: Report) -> Iterator[tuple[str, Table]]:
     rows = [
         (
             name_text(row["name"]),
-            repr(row["value"]),
-            *(label_text(row[word]) for word in ("unit", "origin", "source")),
+            _stated(row["value"]),
+            label_text(row["unit"]),
+            human_quantity(row["value"], row["unit"]),
+            *(label_text(row[word]) for word in ("origin", "source")),
         )
         for row in report["device"]
     ]
     if rows:
-        headers = ("number", "value", "unit", "origin", "source")
-        yield f"Device ({len(rows)} numbers that estimates took)", Table(headers, rows, ("value",))
+        headers = ("number", "value", "unit", "about", "origin", "source")
+        yield (
+            f"Device ({len(rows)} numbers that estimates took)",
+            Table(headers, rows, ("value", "about")),
+        )
+
+
+def _stated(value: float) -> str:
+    return grouped(int(value)) if value.is_integer() else repr(value)
 
 
 def _terms(section: int, terms: TermsRow) -> tuple[str, ...]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 from explained import PROGRAMS, device, heavy, net
+from onnx import TensorProto, helper, numpy_helper
 
 import sambac
 from benchmarks.models import synthetic
@@ -37,6 +39,16 @@ def test_groups_that_would_have_two_heavy_operators(tmp_path):
     assert said[1] == {"reason": "heavy", "group": "/layer.2/MatMul", "heavy": 2, "limit": 1}
 
 
+def test_work_follows_from_the_shapes_that_are_said(tmp_path):
+    (sizes, work, *_) = _numbers(heavy(tmp_path), "/layer.3/MatMul", "What it does there")
+    (rows, inner), (again, columns) = (
+        map(int, shape.split("x")) for shape in sizes["reads"].split(", ")
+    )
+    assert inner == again
+    assert sizes["makes"] == f"{rows}x{columns}"
+    assert work["flops"] == 2 * rows * inner * columns
+
+
 def test_groups_that_would_be_too_long():
     program = sambac.compile(_long(), sambac.CompileOptions())
     groups = [group for section in program.sections for group in section.groups]
@@ -51,8 +63,6 @@ def test_groups_that_would_be_too_long():
 
 
 def _long():
-    from onnx import TensorProto, helper
-
     nodes = [
         helper.make_node(("Tanh", "Exp")[at % 2], [f"h{at}"], [f"h{at + 1}"], name=f"n{at}")
         for at in range(40)
@@ -121,6 +131,39 @@ def test_what_moves_counts_its_calls(tmp_path):
     what = _numbers(program, "x", "What it is")
     assert what[0] == {"bytes": 4096, "written_by": 0, "read_by": 2}
     assert what[1] == {"moves": 2, "bytes_moved": 8192, "seconds": 8192 / 1e9}
+
+
+def test_of_a_table_only_the_rows_that_are_picked_move(tmp_path):
+    """As in the estimate of the section, so that both say the same time."""
+    table = np.ones((1000, 16), np.float32)
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="pick"),
+        helper.make_node("Tanh", ["rows"], ["y"], name="tanh"),
+    ]
+    ports = [
+        helper.make_tensor_value_info("ids", TensorProto.INT64, [4]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 16]),
+    ]
+    graph = helper.make_graph(
+        nodes, "picks", ports[:1], ports[1:], [numpy_helper.from_array(table, "table")]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    arch = device(tmp_path, ddr_bandwidth=1e9)
+    program = sambac.compile(model, sambac.CompileOptions(arch=arch, level="O0"))
+    picked = 4 * 16 * 4
+    what = _numbers(program, "table", "What it is")
+    assert what[0]["bytes"] == table.nbytes
+    assert what[1] == {"moves": 1, "bytes_moved": picked, "seconds": picked / 1e9}
+
+
+def test_what_moves_a_pack_moves_its_parts(tmp_path):
+    program = net(tmp_path)
+    packed = [at for at in program.symbols if at.pack is not None and at.kind.name == "GRADIENT"]
+    assert packed
+    for symbol in packed:
+        said = _numbers(program, f"symbol:{symbol.name}", "What it is")
+        times = said[0]["written_by"] + said[0]["read_by"]
+        assert [fact["bytes_moved"] for fact in said[1:]] in ([], [times * symbol.size])
 
 
 def test_regions_by_cost_say_what_the_other_one_costs(tmp_path):

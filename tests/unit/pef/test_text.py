@@ -7,6 +7,8 @@ import pytest
 from pef.text import (
     human_bytes,
     human_count,
+    human_quantity,
+    human_size,
     human_time,
     name_text,
     plural,
@@ -41,6 +43,29 @@ def test_bytes(count: int, text: str) -> None:
 )
 def test_times(microseconds: float, text: str) -> None:
     assert human_time(microseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "shape", "text"),
+    [
+        (4096, [4, 256], "4.00 KiB"), (0, [4, 0], "0 B"), (4, [], "4 B"),
+        (0, ["batch", 3], "open"), (0, [None, 3], "open"), (0, None, "open"), (0, ["n", 0], "0 B"),
+    ],
+)  # fmt: skip
+def test_sizes(count: int, shape: list[int | str | None] | None, text: str) -> None:
+    assert human_size(count, shape) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [
+        (524288.0, "B", "512 KiB"), (2e-05, "s", "20 us"), (6.38e14, "FLOP/s", "638 TFLOP/s"),
+        (1.8e12, "B/s", "1.8 TB/s"), (1040.0, "units", "1,040"), (0.13, "share", "0.13"),
+        (1.485, "streams", "1.485"),
+    ],
+)  # fmt: skip
+def test_quantities(value: float, unit: str, text: str) -> None:
+    assert human_quantity(value, unit) == text
 
 
 @pytest.mark.parametrize(

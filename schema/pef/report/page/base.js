@@ -34,6 +34,9 @@ function bytesText(count) {
   return unit === 0 ? `${count} B` : `${size.toFixed(Math.abs(size) >= 100 ? 0 : Math.abs(size) >= 10 ? 1 : 2)} ${UNITS[unit]}`;
 }
 
+/** The size of a tensor; "open" where only a run knows it, which files store as 0. */
+const sizeText = ({ bytes, shape }) => bytes || shape?.includes(0) ? bytesText(bytes) : "open";
+
 function timeText(us) {
   const size = Math.abs(us);
   if (size < 999.5) return `${threeDigits(us)} us`;
@@ -51,10 +54,20 @@ function threeDigits(value) {
   return Math.abs(value) >= 999.5 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
+/** A number of the device with its unit, as people write it. */
+function quantity({ value, unit }) {
+  if (unit === "B") return bytesText(value);
+  if (unit === "s") return timeText(1e6 * value);
+  if (unit.endsWith("/s")) return `${countText(value)}${unit}`;
+  return unit === "share" ? String(value) : `${stated(value)} ${unit}`;
+}
+
+const sourced = (row) => `${row.name} = ${quantity(row)} (${row.origin}: ${row.source})`;
+
 const exact = (number) => number.toLocaleString("en", { maximumFractionDigits: 3 });
 // As it stands in the file; only whole numbers are grouped.
 const stated = (number) => Number.isInteger(number) ? exact(number) : String(number);
-const percent = (share) => `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
+const percent = (share) => share > 0 && share < 0.0005 ? "under 0.1 %" : `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 const hex = (address) => `0x${address.toString(16)}`;
 const shapeText = (shape) => shape === null ? "?" : shape.length ? shape.map((size) => size ?? "?").join(" x ") : "scalar";
 const shortened = (text, most) => text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(text.length - Math.floor(most / 2))}`;

@@ -30,7 +30,7 @@ const changeColumn = (of) => right("change", (row) => { const [x, y] = of(row); 
 
 function runTable(x, y, a, b) {
   const rows = [
-    ["time", x.latency, y.latency, timeText], ["work", x.flops, y.flops, (n) => `${countText(n)}FLOP`], ["traffic between sections", x.traffic, y.traffic, bytesText],
+    ["time", x.latency, y.latency, timeText], ["work", x.flops, y.flops, (n) => `${countText(n)}FLOP`], ["to and from memory", x.traffic, y.traffic, bytesText],
     ["sections", x.sections, y.sections, exact], ["calls", x.calls, y.calls, exact], ["operators", x.operators, y.operators, exact],
     ["data of weights", a.report.totals.weight_bytes, b.report.totals.weight_bytes, bytesText],
     ["file", a.report.file?.bytes ?? 0, b.report.file?.bytes ?? 0, bytesText],
@@ -113,6 +113,6 @@ function symbolPairs(page) {
     ...b.symbols.filter((symbol) => !names.has(symbol.name)).map((symbol) => ({ name: symbol.name, a: undefined, b: symbol })),
   ].filter((row) => facts(row.a) !== facts(row.b));
   return tableOf("symbol pairs", [column("symbol", "name"), column(a.name, (row) => facts(row.a)), column(b.name, (row) => facts(row.b)),
-    right("size", (row) => row.a?.bytes ?? row.b.bytes, bytesText)], rows,
+    right("size", (row) => row.a?.bytes ?? row.b.bytes, (_, row) => sizeText(row.a ?? row.b))], rows,
   { choose: (row) => row.a ? page.go({ symbol: row.a.id, section: null }) : page.go({ which: 1 - page.state.which, symbol: row.b.id, section: null }) });
 }

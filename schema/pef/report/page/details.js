@@ -47,8 +47,7 @@ function timePart(model, section) {
 const us = (time) => time.toFixed(3);
 
 function launchHow(model) {
-  const source = (name) => model.device.has(name) ? `${name} = ${model.device.get(name).value} ${model.device.get(name).unit} (${model.device.get(name).origin}: ${model.device.get(name).source})` : `${name}: not in the file`;
-  return [source("launch"), source("fill")];
+  return ["launch", "fill"].map((name) => model.device.has(name) ? sourced(model.device.get(name)) : `${name}: not in the file`);
 }
 
 /** The slowest operator, with numbers of the device put in. */
@@ -59,7 +58,7 @@ function computeHow(model, section) {
   const [slowest] = timed, time = (1e6 * slowest.flops * all) / (slowest.pcus * peak * share);
   return ["", `compute: the slowest operator is ${slowest.name} (${slowest.op_type})`,
     `  = FLOP / (its PCUs x peak_flops / pcus x compute_efficiency)`,
-    `  = ${exact(slowest.flops)} / (${exact(slowest.pcus)} x ${peak} / ${all} x ${share})`, `  = ${us(time)} us`];
+    `  = ${exact(slowest.flops)} / (${exact(slowest.pcus)} x ${peak.toExponential().replace("+", "")} FLOP/s / ${exact(all)} x ${share})`, `  = ${us(time)} us`];
 }
 
 /** The time of all that crosses the border, as if all of it streamed. */
@@ -98,7 +97,7 @@ function usePart(model, section) {
     ])),
     how("PCUs: one for each operator that computes; what is left is divided by work, none more than it takes to keep up with memory.",
       "PMUs: for each value that the section writes and reads a double buffer, min(2 x bytes, stage_pmus x pmu_bytes); one for each value that streams in or out; the bytes of what is held, at most half of the chip.",
-      "SRAM: the bytes of these buffers.", ...["pcus", "pmus", "pmu_bytes", "stage_pmus"].filter((name) => model.device.has(name)).map((name) => `${name} = ${model.device.get(name).value} ${model.device.get(name).unit} (${model.device.get(name).origin}: ${model.device.get(name).source})`)),
+      "SRAM: the bytes of these buffers.", ...["pcus", "pmus", "pmu_bytes", "stage_pmus"].filter((name) => model.device.has(name)).map((name) => sourced(model.device.get(name)))),
   ];
 }
 
@@ -106,6 +105,7 @@ function trafficPart(page, section) {
   const rows = [["in", section.inputs, section.bytes_in], ["weights", section.weights, section.bytes_weights], ["out", section.outputs, section.bytes_out]];
   return [
     el("h3", {}, "What crosses its border"),
+    rows.some(([, ids]) => ids.some((id) => sizeText(page.model.symbols[id]) === "open")) ? el("p", { class: "faint" }, "Sums take 1 for every open dimension.") : null,
     rows.map(([name, ids, bytes]) => ids.length ? el("details", { open: ids.length <= 8 }, el("summary", {}, `${name}: ${plural(ids.length, "symbol")}, ${bytesText(bytes)}`), ids.map((id) => symbolLine(page, id))) : null),
     section.in_place.length ? el("p", { class: "faint" }, `Updates in place: ${shortened(section.in_place.map(({ old, new: next }) => page.model.symbols[old].name + (old === next ? "" : ` as ${page.model.symbols[next].name}`)).join(", "), 300)}`) : null,
   ];
@@ -113,7 +113,7 @@ function trafficPart(page, section) {
 
 function symbolLine(page, id) {
   const symbol = page.model.symbols[id];
-  return el("div", {}, el("button", { class: "jump", onclick: () => page.go({ symbol: id, section: null }) }, symbol.name), el("span", { class: "faint" }, ` ${bytesText(symbol.bytes)} ${symbol.region ?? "no planned place"} ${symbol.kind}`));
+  return el("div", {}, el("button", { class: "jump", onclick: () => page.go({ symbol: id, section: null }) }, symbol.name), el("span", { class: "faint" }, ` ${sizeText(symbol)} ${symbol.region ?? "no planned place"} ${symbol.kind}`));
 }
 
 function sectionLine(page, id, text = "") {
@@ -135,22 +135,30 @@ function operatorsPart(model, section) {
   ];
 }
 
+/** What flows along an edge. */
+function edgeText(model, edge) {
+  const open = edge.symbols.some((id) => sizeText(model.symbols[id]) === "open");
+  return open ? edge.bytes ? `${bytesText(edge.bytes)} and what is open` : "open" : bytesText(edge.bytes);
+}
+
 function neighboursPart(page, section) {
   const { before, after } = page.model;
   const part = (title, edges, key) => edges.size ? el("details", { open: edges.size <= 8 }, el("summary", {}, `${title} ${plural(edges.size, "section")}`),
-    [...edges.values()].map((edge) => sectionLine(page, edge[key], `, ${bytesText(edge.bytes)}`))) : null;
+    [...edges.values()].map((edge) => sectionLine(page, edge[key], `, ${edgeText(page.model, edge)}`))) : null;
   return [el("h3", {}, "In the graph"), part("reads of", before[section.id], "from"), part("is read by", after[section.id], "to")];
 }
 
 function symbolDetails(page, symbol) {
   const { model } = page, { report } = model, end = model.schedule.length;
   const region = symbol.region === null ? null : model.regions.get(symbol.region);
+  const held = spansOf(model, symbol.region).get(symbol.allocation) ?? { first: symbol.first_call, last: symbol.last_call };
   const shared = symbol.allocation === null ? [] : model.symbols.filter((other) => other.allocation === symbol.allocation && other.id !== symbol.id);
   const facts = [
-    ["kind", symbol.kind], ["type", `${symbol.dtype} ${shapeText(symbol.shape)}`], ["size", `${bytesText(symbol.bytes)} (${exact(symbol.bytes)} bytes)`],
+    ["kind", symbol.kind], ["type", `${symbol.dtype} ${shapeText(symbol.shape)}`], ["size", symbol.bytes ? `${bytesText(symbol.bytes)} (${exact(symbol.bytes)} bytes)` : sizeText(symbol)],
     ["place", symbol.region === null ? "none planned" : `${symbol.region} ${hex(symbol.address)} .. ${hex(symbol.address + symbol.bytes)}`],
     ["keeps its content", symbol.duration.toLowerCase()],
     ["lives", `from ${symbol.first_call < 0 ? "the start" : `call ${symbol.first_call}`} to ${symbol.last_call >= end ? "the end" : `call ${symbol.last_call}`}`],
+    held.first < symbol.first_call || held.last > symbol.last_call ? ["its memory is taken", `from ${held.first < 0 ? "the start" : `call ${held.first}`} to ${held.last >= end ? "the end" : `call ${held.last}`}`] : null,
     ["content in the file", symbol.data === null ? "none" : `${symbol.data.segment} + ${hex(symbol.data.offset)}, ${bytesText(symbol.data.bytes)}`],
     symbol.allocation === null ? null : [`allocation ${symbol.allocation}`, factsText(report.allocations[symbol.allocation], ["id", "region", "address"])],
     symbol.origins.length ? ["computed from", symbol.origins.join(", ")] : null,
@@ -161,7 +169,7 @@ function symbolDetails(page, symbol) {
     el("h2", {}, `Symbol ${symbol.id}: ${symbol.name}`),
     el("table", {}, el("tbody", {}, facts.map(([name, value]) => el("tr", {}, el("td", { class: "faint" }, name), el("td", {}, value))),
       links.map(([name, id]) => el("tr", {}, el("td", { class: "faint" }, name), el("td", {}, symbolLine(page, id)))))),
-    spill ? el("p", { class: "warning" }, `Lies in ${spill.region} because HBM is full: a run moves ${bytesText(spill.moved)} to and from it${spill.us === null ? "" : `, ${timeText(spill.us)}`}${spill.hbm_us === null ? "" : ` instead of ${timeText(spill.hbm_us)}`} (modelled).`) : null,
+    spill ? el("p", { class: "warning" }, spillText(spill)) : null,
     region ? how(`size: elements x bytes of ${symbol.dtype}`, `address: that of its allocation ${symbol.allocation} (${hex(report.allocations[symbol.allocation].address)}) + ${exact(symbol.address - report.allocations[symbol.allocation].address)}`,
       `${region.name} below ${hex(region.persistent)} holds what lives through the whole program; above, places are shared by what never lives at once`) : null,
     symbol.region ? el("p", {}, el("button", { onclick: () => page.go({ tab: "memory", region: symbol.region, part: "whole" }) }, "show on the memory map")) : null,
@@ -169,6 +177,12 @@ function symbolDetails(page, symbol) {
     sectionList(page, "Written by", model.writers[symbol.id]), sectionList(page, "Read by", model.readers[symbol.id]),
     el("h3", {}, "From a shell"), el("div", { class: "how" }, shellLines(model, `explain FILE ${quoted(`symbol:${symbol.name}`)}`, ...[...model.writers[symbol.id], ...model.readers[symbol.id]].slice(0, 1).map((id) => `inspect FILE --symbols --sections ${id}`))),
   ];
+}
+
+/** What it costs that a symbol spilled; of tables the file does not say which rows move. */
+function spillText({ region, moved, us: took, hbm_us: near, cost_us: cost }) {
+  const compared = took === null || near === null ? "" : `: ${timeText(took)} instead of ${timeText(near)} in HBM, were each of them whole and alone`;
+  return `Lies in ${region} because HBM is full. The calls of a run touch ${bytesText(moved)} of it${compared} (modelled).${cost === null ? "" : ` A run takes ${timeText(cost)} longer for it (modelled).`}`;
 }
 
 /** Fields of a row that say something, as text; those too that are new. */

@@ -2,7 +2,11 @@
 
 const NODE = { width: 164, height: 46, right: 26, below: 18, stack: 6, head: 34 };
 const CROWDED = 120;
-const SCREEN = { width: 1300, height: 640 };
+const TITLE = 0.45; // the height of a lane's title, as a part of its head
+const LETTER = 0.62; // the width of a bold letter, for its height
+
+/** The room that a picture has on this screen, about. */
+const screenOf = () => ({ width: Math.max(innerWidth - 30, 300), height: Math.max(innerHeight - 150, 300) });
 
 const PAINTS = {
   time: "modelled time", limit: "what limits it", pcus: "compute units", pmus: "memory units", type: "type", other: "change to the other file",
@@ -10,13 +14,13 @@ const PAINTS = {
 
 /** Where each section stands: {places: [{x, y}], lanes: [{y, height, head, text}], width, height}. */
 function layoutOf(model) {
-  const lanes = lanesOf(model).map((ids) => ({ text: laneText(model, ids), columns: columnsOf(model, ids) }));
+  const lanes = lanesOf(model).map((ids) => ({ text: laneText(model, ids), columns: columnsOf(model, ids) })), screen = screenOf();
   const widest = Math.max(1, ...lanes.map((lane) => lane.columns.length));
-  const tried = [...new Array(Math.min(widest, 60)).keys()].map((less) => sized(lanes, less + 1));
-  // The one that is largest where all of it is shown on a screen.
-  const best = tried.reduce((found, each) => each.scale > found.scale + 1e-9 ? each : found);
+  const tried = [...new Array(Math.min(widest, 60)).keys()].map((less) => sized(lanes, less + 1, screen));
+  // As few rows as can be read; else what is largest where all of it is shown on a screen.
+  const best = tried.findLast((each) => each.scale >= 1) ?? tried.reduce((found, each) => each.scale > found.scale + 1e-9 ? each : found);
   // Titles stay readable where everything is small.
-  return placed(lanes, best.across, Math.max(NODE.head, 17 / best.scale));
+  return placed(lanes, best.across, Math.max(NODE.head, 24 / best.scale));
 }
 
 /** The rows of a lane: so many columns each. */
@@ -28,9 +32,9 @@ function rowsOf({ columns }, across) {
 
 const tallest = (row) => Math.max(...row.map((column) => column.length));
 
-function sized(lanes, across) {
+function sized(lanes, across, screen) {
   const { width, height } = placed(lanes, across, NODE.head);
-  return { across, scale: Math.min(SCREEN.width / width, SCREEN.height / height) };
+  return { across, scale: Math.min(screen.width / width, screen.height / height) };
 }
 
 function placed(lanes, across, head) {
@@ -49,6 +53,7 @@ function placed(lanes, across, head) {
       y += high * stepY;
     }
     boxes.push({ y: top, height: y - top, head, text: lane.text });
+    width = Math.max(width, 24 + lane.text.length * LETTER * TITLE * head);
     y += 16;
   }
   return { places, lanes: boxes, width, height: y };
@@ -139,9 +144,19 @@ function nodeOf(model, section, place, fill, choose) {
     onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(section.id); } },
     onmousemove: (event) => showTip(event, sectionTip(section, times)), onmouseleave: hideTip,
   }, rect,
-  svg("text", { class: "near", x: 8, y: 18 }, shortened(`${section.id}  ${section.name}`, 23)),
-  svg("text", { class: "near more", x: 8, y: 35 }, shortened(`${time}${times > 1 ? ` x ${times}` : ""} · ${section.limited_by || "-"} · ${plural(section.operators, "op")}`, 27)),
+  svg("text", { class: "near", x: 8, y: 18 }, fitted(`${section.id}  ${section.name}`, 11.5)),
+  svg("text", { class: "near more", x: 8, y: 35 }, fitted(`${time}${times > 1 ? ` x ${times}` : ""} · ${section.limited_by || "-"} · ${plural(section.operators, "op")}`, 10.5)),
   svg("text", { class: "far", x: NODE.width / 2, y: 33 }, String(section.id)));
+}
+
+const ruler = new OffscreenCanvas(1, 1).getContext("2d");
+
+/** As much of a text as a section has room for, in letters of so many pixels. */
+function fitted(text, size) {
+  ruler.font = `${size}px system-ui, sans-serif`;
+  let most = text.length;
+  while (most > 4 && ruler.measureText(shortened(text, most)).width > NODE.width - 10) most -= 1;
+  return shortened(text, most);
 }
 
 function sectionTip(section, times) {
@@ -174,7 +189,8 @@ const layouts = new WeakMap();
 
 function graphTab(page) {
   const { model, state, other } = page;
-  if (!layouts.has(model)) layouts.set(model, layoutOf(model));
+  const screen = Object.values(screenOf()).join(" ");
+  if (layouts.get(model)?.screen !== screen) layouts.set(model, { ...layoutOf(model), screen });
   const layout = layouts.get(model), paint = painter(model, state.paint, other);
   const nodes = model.sections.map((section) => nodeOf(model, section, layout.places[section.id], paint(section), (id) => page.go({ section: id, symbol: null })));
   // Where there are many they are one line, as what lies on each other would add up.
@@ -182,9 +198,9 @@ function graphTab(page) {
     ? svg("path", { class: "edge crowded", d: model.edges.map((edge) => wayOf(layout.places[edge.from], layout.places[edge.to])).join("") })
     : model.edges.map((edge) => edgePath(edge, layout.places, "edge"));
   const besides = svg("g");
-  const lanes = layout.lanes.map((lane) => svg("g", { class: "lane" },
-    svg("rect", { y: lane.y, width: layout.width, height: lane.height, rx: 8 }), svg("text", { x: 12, y: lane.y + 0.68 * lane.head, "font-size": 0.45 * lane.head }, lane.text)));
-  const picture = svg("g", {}, lanes, edges, besides, nodes);
+  const lanes = layout.lanes.map((lane) => svg("g", { class: "lane" }, svg("rect", { y: lane.y, width: layout.width, height: lane.height, rx: 8 })));
+  const titles = layout.lanes.map((lane) => svg("g", { class: "lane" }, svg("text", { x: 12, y: lane.y + 0.68 * lane.head, "font-size": TITLE * lane.head }, lane.text)));
+  const picture = svg("g", {}, lanes, edges, titles, besides, nodes);
   const surface = svg("svg", { tabindex: 0, "aria-label": "graph of sections" }, picture);
   const zoom = panZoom(surface, `graph ${state.which}`, {
     fit: () => {
@@ -200,6 +216,7 @@ function graphTab(page) {
 
   function mark() {
     const chosen = state.section, beside = new Set(chosen === null ? [] : [...model.before[chosen].keys(), ...model.after[chosen].keys()]);
+    picture.classList.toggle("searched", Boolean(state.query || state.type || state.limit));
     nodes.forEach((node, id) => {
       node.classList.toggle("chosen", id === chosen);
       node.classList.toggle("beside", beside.has(id));

@@ -90,7 +90,7 @@ function drawDetails(page) {
 function drawTop(page) {
   const { model } = page, top = document.getElementById("top");
   const field = document.activeElement?.id === "query" ? document.activeElement : null;
-  const search = field ?? el("input", { id: "query", type: "search", placeholder: "search names, types, operators", "aria-label": "search", size: 28, oninput: (event) => go({ query: event.target.value }, { replace: true }) });
+  const search = field ?? el("input", { id: "query", type: "search", placeholder: "search names, types, operators", "aria-label": "search", size: 32, oninput: (event) => go({ query: event.target.value }, { replace: true }) });
   if (search.value !== state.query) search.value = state.query;
   const choices = (key) => [...new Set(model.sections.map((section) => section[key]).filter(Boolean))].sort().map((name) => [name, name]);
   const parts = [

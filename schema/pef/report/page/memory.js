@@ -1,5 +1,6 @@
 // What lies where in each region while the schedule runs: calls from left to right, addresses upwards.
 
+// Kinds of one colour are told of together.
 const KIND_PAINT = {
   WEIGHT: "streams", CONSTANT: "streams", BUFFER: "fill", ACTIVATION: "compute", INPUT: "link", OUTPUT: "link",
   GRADIENT: "held", OPT_STATE: "launch", ARGIN: "fill",
@@ -15,16 +16,22 @@ function boxesOf(model, region) {
     .sort((a, b) => b.symbol.bytes - a.symbol.bytes || a.symbol.id - b.symbol.id);
 }
 
-/** Bytes that are alive at each call, by pieces of the region: what shares one counts once. */
-function aliveOf(model, region) {
-  const end = model.schedule.length, spans = new Map();
+/** From when to when each piece of a region is taken. */
+function spansOf(model, region) {
+  const spans = new Map();
   for (const symbol of model.symbols) {
     if (symbol.region !== region || symbol.allocation === null) continue;
     const span = spans.get(symbol.allocation) ?? { first: Infinity, last: -Infinity };
     spans.set(symbol.allocation, { first: Math.min(span.first, symbol.first_call), last: Math.max(span.last, symbol.last_call) });
   }
+  return spans;
+}
+
+/** Bytes that are alive at each call, by pieces of the region: what shares one counts once. */
+function aliveOf(model, region) {
+  const end = model.schedule.length;
   const steps = new Array(end + 2).fill(0);
-  for (const [allocation, { first, last }] of spans) {
+  for (const [allocation, { first, last }] of spansOf(model, region)) {
     const { bytes } = model.report.allocations[allocation];
     steps[Math.max(first, 0)] += bytes;
     steps[Math.min(last, end) + 1] -= bytes;
@@ -76,8 +83,14 @@ function memoryTab(page) {
     zoom.tools(), el("span", { class: "faint" }, "wheel: both ways; with Shift calls alone, with Alt addresses alone"));
   return {
     full: true, mark: zoom.redraw,
-    element: [tools, legend(kinds.map((kind) => [kind, colour(KIND_PAINT[kind] ?? "faint")])), el("div", { class: "picture" }, canvas)],
+    element: [tools, kindLegend(kinds), el("div", { class: "picture" }, canvas)],
   };
+}
+
+function kindLegend(kinds) {
+  const by = new Map();
+  for (const kind of kinds) by.set(KIND_PAINT[kind] ?? "faint", [...(by.get(KIND_PAINT[kind] ?? "faint") ?? []), kind]);
+  return legend([...by].map(([paint, names]) => [names.join(", "), colour(paint)]));
 }
 
 function symbolTip(symbol, end) {
@@ -115,7 +128,7 @@ function drawMap(canvas, { view, boxes, alive, region, model, state, frame }) {
       pen.lineWidth = 0.6;
       pen.strokeRect(x, y, w, h);
     }
-    if (w > 50 && h > 13) label(pen, symbol.name, Math.max(x, frame.left), y + h / 2 + 4, Math.min(x + w, frame.left + frame.width) - Math.max(x, frame.left), paint("ground"));
+    if (w > 50 && h > 13) label(pen, symbol.name, Math.max(x, frame.left), y + h / 2 + 4, Math.min(x + w, frame.left + frame.width) - Math.max(x, frame.left), paint("label"));
   }
   drawChosen(pen, { view, drawn, model, state, frame, paint });
   pen.restore();
@@ -144,6 +157,23 @@ function label(pen, text, x, y, room, ink) {
   pen.fillText(shortened(text, most), x + 4, y);
 }
 
+/** Where calls begin, in round numbers as far apart as their words need. */
+function callTicks(view, frame, end) {
+  const least = 72 / view.kx, unit = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  const step = [1, 2, 5, 10].map((times) => times * unit).find((size) => size >= least) ?? 1;
+  const calls = [...new Array(Math.ceil(end / step)).keys()].map((at) => at * step);
+  const ticks = [];
+  for (const call of [-1, ...calls, end]) {
+    const at = view.x + view.kx * call, text = call < 0 ? "start" : call === end ? "end" : `call ${call}`;
+    const last = frame.left + frame.width + 8 - 6.5 * text.length;
+    if (at < frame.left - 1 || at > frame.left + frame.width || (at > last && call < end)) continue;
+    const x = Math.min(at, last);
+    if (call === end && ticks.length && x < ticks.at(-1)[0] + 55) ticks.pop();
+    if (!ticks.length || x >= ticks.at(-1)[0] + 34) ticks.push([x, text]);
+  }
+  return ticks;
+}
+
 function drawAxes(pen, { view, region, frame, paint, model }) {
   pen.strokeStyle = paint("line");
   pen.fillStyle = paint("faint");
@@ -153,14 +183,7 @@ function drawAxes(pen, { view, region, frame, paint, model }) {
     const y = frame.top + (frame.height * at) / 6, address = (y - view.y) / view.ky;
     if (address >= 0) pen.fillText(bytesText(Math.round(address)), 6, Math.min(Math.max(y + 4, frame.top + 10), frame.top + frame.height));
   }
-  const bottom = frame.top + frame.height + 14, count = Math.max(2, Math.floor(frame.width / 90));
-  let previous = null;
-  for (let at = 0; at <= count; at += 1) {
-    const x = frame.left + (frame.width * at) / count, call = Math.floor((x - view.x) / view.kx);
-    const text = call < 0 ? "start" : call >= model.schedule.length ? "end" : `call ${call}`;
-    if (text !== previous) pen.fillText(text, Math.min(x, frame.left + frame.width - 40), bottom);
-    previous = text;
-  }
+  for (const [x, text] of callTicks(view, frame, model.schedule.length)) pen.fillText(text, x, frame.top + frame.height + 14);
   const y = view.y + view.ky * region.persistent;
   if (region.persistent && y > frame.top && y < frame.top + frame.height) {
     pen.setLineDash([5, 4]);

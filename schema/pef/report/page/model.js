@@ -28,25 +28,41 @@ function modelOf(report) {
     for (const symbol of new Set([...section.inputs, ...section.weights])) model.readers[symbol].push(section.id);
   }
   schedule.forEach((section, call) => model.calls[section].push(call));
+  throughPacks(model);
   model.edges = edgesOf(model);
   for (const edge of model.edges) {
     model.after[edge.from].set(edge.to, edge);
     model.before[edge.to].set(edge.from, edge);
   }
-  model.words = sections.map(searchable);
+  model.words = sections.map((section) => searchable(section, symbols));
   model.peak = numberOf(model, "peak_flops");
   return model;
 }
 
 const numberOf = (model, name) => model.device.has(name) ? model.device.get(name).value : null;
 
-/** What one section writes and another one reads later in the same graph. */
-function edgesOf({ report, sections, symbols }) {
+/** Who writes or reads a pack does so with its parts, and who writes or reads a part with a part of the pack. */
+function throughPacks(model) {
+  model.parts = model.symbols.map(() => []);
+  for (const { id, pack } of model.symbols) if (pack !== null) model.parts[pack].push(id);
+  for (const users of [model.writers, model.readers]) {
+    const own = users.map((ids) => [...ids]);
+    for (const { id, pack } of model.symbols) {
+      if (pack === null) continue;
+      users[id] = [...new Set([...users[id], ...own[pack]])].sort((a, b) => a - b);
+      users[pack] = [...new Set([...users[pack], ...own[id]])].sort((a, b) => a - b);
+    }
+  }
+}
+
+/** What one section writes and another one reads later in the same graph; of packs, part by part. */
+function edgesOf({ report, sections, symbols, parts }) {
   const found = new Map();
+  const each = (ids) => new Set(ids.flatMap((id) => parts[id].length ? parts[id] : [id]));
   for (const graph of report.graphs) {
     const last = new Map();
     for (const to of report.schedule.slice(graph.first_call, graph.first_call + graph.calls)) {
-      for (const symbol of new Set(sections[to].inputs)) {
+      for (const symbol of each(sections[to].inputs)) {
         const from = last.get(symbol);
         if (from === undefined || from === to) continue;
         const key = `${from} ${to}`;
@@ -56,15 +72,21 @@ function edgesOf({ report, sections, symbols }) {
         edge.bytes += symbols[symbol].bytes;
         edge.symbols.push(symbol);
       }
-      for (const symbol of sections[to].outputs) last.set(symbol, to);
+      for (const symbol of each(sections[to].outputs)) last.set(symbol, to);
     }
   }
   return [...found.values()];
 }
 
-function searchable(section) {
+// Whose names nobody chose: they are called after the operators that make them.
+const MADE = new Set(["ACTIVATION", "CONSTANT"]);
+
+/** What a section is found by: its own names, those of its operators, and of what crosses its border with a name. */
+function searchable(section, symbols) {
+  const crossing = [...section.inputs, ...section.weights, ...section.outputs].map((id) => symbols[id])
+    .flatMap((symbol) => MADE.has(symbol.kind) ? [] : [symbol.name]);
   const inside = section.groups.flatMap((group) => [group.name, ...group.operators.flatMap((op) => [op.name, op.op_type])]);
-  return [`#${section.id}`, section.name, section.type, section.limited_by, ...new Set(inside)].join("\n").toLowerCase();
+  return [`#${section.id}`, section.name, section.type, section.limited_by, ...new Set([...inside, ...crossing])].join("\n").toLowerCase();
 }
 
 /** Tell whether a section has all words of a query, and the type and limit that are asked for. */

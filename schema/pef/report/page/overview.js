@@ -10,8 +10,8 @@ function overviewTab(page) {
     element: [
       el("p", {}, `${report.source.name || "A model"} compiled for ${report.arch}${level} by ${report.producer.tool} ${report.producer.version}.`),
       report.warnings.map((warning) => el("div", { class: "warning" }, warning)),
-      model.scopes.length > 1 ? el("div", { class: "tools" }, el("label", {}, "one run of ", select(model.scopes.map((each, at) => [String(at), each.name]), String(state.scope), (value) => page.go({ scope: Number(value) })))) : null,
-      tiles(page, totals, other ? totalsOf(other, (other.scopes[state.scope] ?? other.scopes[0]).calls) : null),
+      model.scopes.length > 1 ? el("div", { class: "tools" }, el("label", {}, `one ${runOf(model, scope)} of `, select(model.scopes.map((each, at) => [String(at), each.name]), String(state.scope), (value) => page.go({ scope: Number(value) })))) : null,
+      tiles(page, totals, other ? totalsOf(other, (other.scopes[state.scope] ?? other.scopes[0]).calls) : null, runOf(model, scope)),
       el("div", { class: "columns" },
         el("section", {}, timeOverview(model, totals), slowest(page, scope)),
         el("section", {}, regionOverview(page), deviceOverview(model))),
@@ -20,18 +20,21 @@ function overviewTab(page) {
   };
 }
 
-function tiles({ go, model }, totals, before) {
+/** What a program that trains repeats is a step, all else is a run. */
+const runOf = ({ report }, scope) => (report.training?.steps ?? []).includes(scope.name) ? "step" : "run";
+
+function tiles({ go, model }, totals, before, run) {
   const file = model.report.file;
   const rows = [
-    ["time of a run", timeText(totals.latency), totals.latency, before?.latency, true, "sections", "the sum over the calls of the run of the time of each section; that of the host is not in it"],
-    ["work", `${countText(totals.flops)}FLOP`, totals.flops, before?.flops, true, "roofline", "the sum over the calls of the run, from shapes of operators"],
-    ["traffic between sections", bytesText(totals.traffic), totals.traffic, before?.traffic, true, "sections", "the sum over the calls of bytes in, out and of weights: the sizes of the symbols that cross their borders"],
+    [`time of a ${run}`, timeText(totals.latency), totals.latency, before?.latency, true, "sections", `the sum over the calls of the ${run} of the time of each section; that of the host is not in it`],
+    ["work", `${countText(totals.flops)}FLOP`, totals.flops, before?.flops, true, "roofline", `the sum over the calls of the ${run}, from shapes of operators`],
+    ["to and from memory", bytesText(totals.traffic), totals.traffic, before?.traffic, true, "sections", "the sum over the calls of bytes in, out and of weights: the sizes of the symbols that cross their borders"],
     ["sections", exact(totals.sections), totals.sections, before?.sections, false, "graph", `in ${plural(totals.calls, "call")}`],
     ["operators", exact(totals.operators), totals.operators, before?.operators, false, "graph", "of the sections, a call counting each time"],
     ["data of weights", bytesText(model.report.totals.weight_bytes), null, null, false, "symbols", `the content of ${plural(model.report.totals.weights, "weight")} in the file${file ? `, which has ${bytesText(file.bytes)}` : ""}${model.report.absent.length ? `; ${exact(model.report.absent.length)} absent` : ""}`],
   ];
   return el("div", { class: "tiles" }, rows.map(([name, text, value, was, estimated, tab, why]) => el("button", { class: "tile", title: why, onclick: () => go({ tab }) },
-    el("span", { class: "faint" }, name, " ", estimated ? modelled() : ""), el("b", {}, text), delta(value, was), el("span", { class: "faint" }, why))));
+    el("span", { class: "faint what" }, el("span", {}, name), estimated ? modelled() : null), el("b", {}, text), delta(value, was), el("span", { class: "faint" }, why))));
 }
 
 function delta(value, was) {
@@ -82,7 +85,7 @@ function regionOverview(page) {
     ])),
     legend([["lives throughout", "var(--streams)"], ["comes and goes", "var(--compute)"]]),
     how("used: the highest address that the plan needs; peak live: the most bytes that are alive at once, which no plan can be below.",
-      ...regions.map((region) => `${region.name}: used ${exact(region.used)} / peak live ${exact(region.peak_live)} = ${region.ratio}; ${region.bandwidth ? `estimates charge ${countText(region.bandwidth)}B/s` : "its bandwidth is not known"}`)),
+      ...regions.map((region) => `${region.name}: ${region.used ? `used ${exact(region.used)} B / peak live ${exact(region.peak_live)} B = ${region.ratio}` : "nothing lies there"}; ${region.bandwidth ? `estimates charge ${countText(region.bandwidth)}B/s` : "its bandwidth is not known"}`)),
   ];
 }
 
@@ -90,7 +93,7 @@ function deviceOverview({ report }) {
   if (!report.device.length) return null;
   return [
     el("h2", {}, `Device ${report.arch}`),
-    tableOf("device", [column("number", "name"), right("value", "value", (value) => value >= 1e5 ? countText(value).trim() : String(value)), column("unit", "unit"), column("known", "origin"), column("source", "source")], report.device).element,
+    tableOf("device", [column("number", "name"), right("value", "value", (_, row) => quantity(row)), column("known", "origin"), column("source", "source")], report.device).element,
   ];
 }
 
@@ -99,7 +102,7 @@ function reportOverview(page) {
   const ports = report.graphs.flatMap((graph) => ["inputs", "outputs"].flatMap((way) => graph[way].map((port) => ({ ...port, graph: graph.name, way: way.slice(0, -1) }))));
   const options = Object.entries(report.options).map(([name, value]) => ({ name, value: typeof value === "string" ? value : JSON.stringify(value) }));
   return el("div", { class: "columns short" },
-    el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", bytesText)], ports,
+    el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", (_, row) => sizeText(row))], ports,
       { choose: (row) => page.go({ symbol: row.symbol, section: null }) }).element),
     el("section", {}, el("h2", {}, "Graphs ", modelled()), plain("graphs", report.graphs.map(({ inputs: _in, outputs: _out, ...row }) => row))),
     el("section", {}, el("h2", {}, "Operators"), tableOf("types", [column("type", "op_type"), right("count", "count", exact)], report.op_types, { choose: (row) => page.go({ tab: "sections", query: row.op_type }) }).element),
