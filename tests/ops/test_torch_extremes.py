@@ -46,6 +46,8 @@ _UNARY = {
     "hardtanh uneven": lambda x: F.hardtanh(x, -0.5, 3.0),
     "hardtanh within": lambda x: F.hardtanh(x, -0.5, 3.0) + 2,
     "hardtanh of large": lambda x: F.hardtanh(x, -20.0, 1e4) + 2,
+    "hardtanh from 0 to huge": lambda x: F.hardtanh(x, 0.0, 1e30) + 2,
+    "hardtanh from huge": lambda x: F.hardtanh(x, -1e30, 1.0) + 2,
     "hardtanh of small": lambda x: F.hardtanh(x, 0.0, 1e-10) + 2,
     "hardtanh endless": lambda x: F.hardtanh(x, -1.0, inf) + 2,
     "hardtanh, steep": lambda x: torch.sqrt(F.hardtanh(x, 0.0, 3.0)),

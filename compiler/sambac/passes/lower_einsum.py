@@ -61,7 +61,10 @@ def multiply(editor: Editor, node: ir.Node) -> str | None:
     right = _shaped(editor, right, [*batch, summed, columns])
     made = letters.batch + letters.rows + letters.columns
     product = _shaped(editor, editor.op("MatMul", left, right), [sizes[c] for c in made])
-    editor.replace(node, "Transpose", product, perm=[made.index(c) for c in result])
+    if made == result:
+        editor.replace(node, "Identity", product)
+    else:
+        editor.replace(node, "Transpose", product, perm=[made.index(c) for c in result])
     return None
 
 

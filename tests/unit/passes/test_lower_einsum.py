@@ -58,16 +58,19 @@ def _operands(equation: str) -> dict[str, np.ndarray]:
         ("bhik,hkj -> bij", None),
         ("ij,kj->ki", None),
         ("ibj,bjk->kib", None),
-        ("ij,j->i", None),
-        ("j,jk->k", None),
-        ("j,j->", None),
+        ("ij,j->i", ["Reshape", "MatMul", "Reshape"]),
+        ("j,jk->k", ["Reshape", "MatMul", "Reshape"]),
+        ("j,j->", ["Reshape", "Reshape", "MatMul", "Reshape"]),
         ("ijkb,kjb->", None),
         ("hil,lj->hij", None),
         ("bij,bij->b", None),
     ],
 )
-def test_the_same_numbers(equation: str, operators: list[str] | None) -> None:
+def test_the_same_numbers(
+    equation: str, operators: list[str] | None, caplog: pytest.LogCaptureFixture
+) -> None:
     lowered = _lowered(_model(equation))
+    assert not caplog.messages  # as about an order of no axes, of a number
     kinds = [node.op_type for node in lowered.graph.node]
     if equation == "ijkb,kjb->":  # a letter of one term alone is summed
         assert kinds == ["Einsum"]

@@ -27,7 +27,7 @@ from .rules import (
     steep_readers,
 )
 
-_STEEP = 126  # limits times the slope of a step are below 2 ** _STEEP
+_STEEP = 126  # a limit times the slope of its step is below 2 ** _STEEP
 _LARGEST = 2.0**100
 
 Gradients = Sequence[ir.Value | None]
@@ -100,7 +100,7 @@ def _between(b: Editor, at: Point) -> ir.Value:
 
     In float32 two steps as steep as that of a rectifier are multiplied: onnxruntime selects element
     by element, on one thread. A power of two times a number is exact, so a step rises right behind
-    its limit.
+    its limit; each has a slope of its own, which far from it may give infinity.
     """
     low, high = (operand(at.node, index) for index in (1, 2))
     found = [constant_of(limit) for limit in (low, high)]
@@ -110,10 +110,10 @@ def _between(b: Editor, at: Point) -> ir.Value:
     if told or not plain or not all(abs(limit) < _LARGEST for limit in limits):
         outside = b.op("Or", b.op("LessOrEqual", at.y, low), b.op("GreaterOrEqual", at.y, high))
         return kept_where(b, b.op("Not", outside), at)
-    slope = 2.0 ** (_STEEP - max(0, *(frexp(limit)[1] for limit in limits)))
     rest = at.dy
     for limit, sign in zip(limits, (1.0, -1.0), strict=True):
-        step = b.op("HardSigmoid", at.y, alpha=sign * slope, beta=-sign * slope * limit)
+        slope = sign * 2.0 ** (_STEEP - max(0, frexp(limit)[1]))
+        step = b.op("HardSigmoid", at.y, alpha=slope, beta=-slope * limit)
         rest = b.op("Mul", rest, step)
     return rest
 
