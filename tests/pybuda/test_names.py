@@ -184,12 +184,12 @@ def test_what_has_no_effect_is_taken() -> None:
         device = device_with(model)
         ((inputs, targets),) = batches(1)
         pybuda.initialize_pipeline(
-            training=True, sample_inputs=(inputs,), sample_targets=(targets,),
+            training=True, sample_inputs=(inputs,), sample_targets=(targets,), microbatch_count=1,
             _sequential=sequential,
         )  # fmt: skip
-        push([(inputs, targets)], device)
-        pybuda.run_forward()
-        pybuda.run_backward()
+        push([(inputs, targets)] * 3, device)
+        pybuda.run_forward(3)
+        pybuda.run_backward(3)
         (gradients,) = pybuda.get_parameter_gradients(_sequential=sequential)
         assert float(gradients["0.weight"].value().abs().sum()) > 0
         ones = {"0.bias": torch.ones(8)}
@@ -223,6 +223,8 @@ def test_several_chips_compute_what_one_does() -> None:
 def test_modules_and_devices_have_names() -> None:
     module = later(nn.Tanh(), "tanh")
     assert module.get_name() == "tanh"
+    assert pybuda.OnnxModule("exported", tanh(4)).get_name() == "exported"
+    assert Held(DataFormat.Float32).get_name() == "held"
     for kind in (pybuda.TTDevice, pybuda.CPUDevice):
         device = kind(f"a {kind.__name__}", module=module)
         assert device.get_name() == f"a {kind.__name__}"

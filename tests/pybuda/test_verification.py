@@ -209,6 +209,27 @@ def test_runs_of_a_program_are_verified() -> None:
         pybuda.run_inference(module, inputs=[(RAMP,)], _verify_cfg=1)
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+def test_training_in_one_call_is_verified(monkeypatch, sequential: bool) -> None:
+    device = pybuda.TTDevice(
+        "tt0",
+        module=pybuda.PyTorchModule("layer", nn.Linear(8, 4)),
+        optimizer=pybuda.optimizers.SGD(0.1, device_params=True),
+    )
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+
+    def train(**more: object) -> pybuda.Tensor:
+        device.push_to_inputs(RAMP)
+        device.push_to_target_inputs(torch.zeros(len(RAMP), 4))
+        checkpoints = pybuda.run_training(_sequential=sequential, **more)
+        return checkpoints.get(timeout=60)
+
+    assert train(_verify_cfg=VerifyConfig(**ALL))
+    monkeypatch.setattr(SampleTrainer, "gradients", _twice(SampleTrainer.gradients))
+    with pytest.raises(AssertionError, match="device 'tt0': gradient of parameter '.*' is up to"):
+        train(_verify_cfg=VerifyConfig(**ALL))
+
+
 def test_inputs_are_drawn_as_they_are_described() -> None:
     table, seen = nn.Embedding(25000, 4), []
     module = pybuda.PyTorchModule("table", table)
