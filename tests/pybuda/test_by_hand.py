@@ -66,7 +66,8 @@ def gradients(front: nn.Module, back: nn.Module) -> tuple[torch.Tensor, ...]:
     """Torch's loss, the gradient between the two, and that of the first layer's weight."""
     between = front(X)
     loss = nn.functional.mse_loss(back(between), Y)
-    return loss, *torch.autograd.grad(loss, [between, next(front.parameters())])
+    wanted = [between, next(front.parameters())]
+    return loss, *torch.autograd.grad(loss, wanted, retain_graph=True)
 
 
 def test_devices_one_by_one_are_a_pipeline() -> None:
@@ -97,6 +98,14 @@ def test_devices_one_by_one_are_a_pipeline() -> None:
     host.backward(1, zero_grad=True)
     device.backward(1, zero_grad=False)
     near([device.get_parameter_gradients()["first.weight"]], [2 * weight])
+    (once,) = torch.autograd.grad(loss, [back.bias])
+    near([host.get_parameter_gradients()["0.bias"]], [once])
+    push(device, host)
+    device.forward(1)
+    host.forward(1)
+    host.backward(1, zero_grad=False)
+    near([host.get_parameter_gradients()["0.bias"]], [2 * once])
+    device.backward(1, zero_grad=True)
     many = BETWEEN + 1  # more than wait for a device while others run
     for _ in range(many):
         push(device, host)
@@ -237,7 +246,10 @@ def test_a_device_is_compiled_by_itself() -> None:
     for compiles in (host.compile_for, host.compile_for_pt, host.compile_for_tf):
         near(compiles((Y,), compiler_cfg=None, microbatch_size=1, verify_cfg=None), [back(Y)])
         near(compiles((Y,), targets=[Y]), [nn.functional.mse_loss(back(Y), Y)])
-    assert pybuda.Device.compile_for(host, training=True, microbatch_size=4) is None
+    for compiles in (host.compile_for, host.compile_for_pt):
+        near(compiles((Y,), microbatch_count=3), [back(Y)])
+    counts = {"microbatch_size": 4, "microbatch_count": 2}
+    assert pybuda.Device.compile_for(host, training=True, **counts) is None
 
 
 def test_parameters_and_what_optimizers_keep() -> None:
