@@ -216,6 +216,12 @@ def test_torch_evaluates_what_is_placed(forward: str) -> None:
     with pytest.raises(pybuda.PyBudaError, match="cpueval_forward saves one"):
         device.cpueval_backward([], {})
     near(getattr(host, forward)([Y], {}, False), [back(Y)])
+    y, v = Y.clone().requires_grad_(), (2 * back.weight.detach()).requires_grad_()
+    given = {"0.weight": v}
+    expected = nn.functional.linear(y, v, back.bias)
+    near(getattr(host, forward)([y], given, True), [expected])
+    inputs, found = host.cpueval_backward([torch.ones_like(expected)], given)
+    near([*inputs, found["0.weight"]], torch.autograd.grad(expected.sum(), [y, v]))
     (loss,) = getattr(host, forward)([X[:, :2]], {}, True, [Y])
     near([loss], [nn.functional.mse_loss(back(X[:, :2]), Y)])
     assert host.cpueval_backward([], {}) == ([], {})
@@ -250,6 +256,11 @@ def test_a_device_is_compiled_by_itself() -> None:
         near(compiles((Y,), microbatch_count=3), [back(Y)])
     counts = {"microbatch_size": 4, "microbatch_count": 2}
     assert pybuda.Device.compile_for(host, training=True, **counts) is None
+    optimizer = pybuda.optimizers.SGD(RATE, device_params=True)
+    last = pybuda.TTDevice("last", module=later(nn.Linear(3, 2), "last"), optimizer=optimizer)
+    last.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    (losses,) = last.compile_for((X,), targets=(Y,), microbatch_size=2)
+    assert losses.shape == (2, 1)
 
 
 def test_parameters_and_what_optimizers_keep() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import queue
 import threading
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from torch import nn
 import pybuda
 from pybuda import DataFormat, MathFidelity
 from pybuda._C.backend_api import DeviceMode
+from pybuda.errors import OF_MODULE
 from sambac.numerics import FORMATS, rounded
 
 Queue = queue.Queue[object]
@@ -279,3 +281,11 @@ def test_a_reset_forgets_the_configuration() -> None:
     pybuda.pybuda_reset()
     assert pybuda.config._get_global_compiler_config().default_math_fidelity is None
     pybuda.TTDevice("tt0")  # the name is free again
+
+
+def test_pipelines_of_transformers_say_what_there_is_instead() -> None:
+    says = OF_MODULE["transformers"]
+    with pytest.raises(AttributeError, match=says):
+        pybuda.transformers  # noqa: B018
+    with pytest.raises(ImportError, match=says):
+        importlib.import_module("pybuda.transformers.pipeline")

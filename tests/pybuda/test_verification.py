@@ -226,7 +226,7 @@ def test_training_in_one_call_is_verified(monkeypatch, sequential: bool) -> None
 
     assert train(_verify_cfg=VerifyConfig(**ALL))
     monkeypatch.setattr(SampleTrainer, "gradients", _twice(SampleTrainer.gradients))
-    with pytest.raises(AssertionError, match="device 'tt0': gradient of parameter '.*' is up to"):
+    with pytest.raises(AssertionError, match=r"device 'tt0': gradient of parameter '.*' is up to"):
         train(_verify_cfg=VerifyConfig(**ALL))
 
 
