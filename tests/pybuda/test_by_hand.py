@@ -220,8 +220,8 @@ def test_torch_evaluates_what_is_placed(forward: str) -> None:
     given = {"0.weight": v}
     expected = nn.functional.linear(y, v, back.bias)
     near(getattr(host, forward)([y], given, True), [expected])
-    inputs, found = host.cpueval_backward([torch.ones_like(expected)], given)
-    near([*inputs, found["0.weight"]], torch.autograd.grad(expected.sum(), [y, v]))
+    inputs, found = host.cpueval_backward([torch.full_like(expected, 2.0)], given)
+    near([*inputs, found["0.weight"]], torch.autograd.grad(2 * expected.sum(), [y, v]))
     (loss,) = getattr(host, forward)([X[:, :2]], {}, True, [Y])
     near([loss], [nn.functional.mse_loss(back(X[:, :2]), Y)])
     assert host.cpueval_backward([], {}) == ([], {})
@@ -300,6 +300,11 @@ def test_a_graph_and_what_operators_give() -> None:
     assert device.get_dram_io_queues("output") == [("output_0", (1, 2))]
     with pytest.raises(pybuda.PyBudaError, match="queue_type is 'inputs'; there are input, "):
         device.get_dram_io_queues("inputs")
+    wide = CompilerConfig(default_df_override=pybuda.DataFormat.Bfp2_b)
+    (coarse,) = device.generate_graph(X, compiler_cfg=wide)[1]
+    assert (coarse.value() - front(X)).abs().max() > 0.01
+    with pytest.raises(AssertionError, match="device 'tt': output 0"):
+        device.generate_graph(X, verify_cfg=pybuda.VerifyConfig(pcc=None, relative_atol=1e-4))
     assert device.generate_graph(X, trace_only=True)[2] == {}
     with pytest.raises(pybuda.PyBudaError, match="was not compiled yet"):
         device.get_dram_io_queues("input")
