@@ -303,8 +303,9 @@ def test_a_graph_and_what_operators_give() -> None:
     wide = CompilerConfig(default_df_override=pybuda.DataFormat.Bfp2_b)
     (coarse,) = device.generate_graph(X, compiler_cfg=wide)[1]
     assert (coarse.value() - front(X)).abs().max() > 0.01
+    exact = pybuda.VerifyConfig(pcc=None, relative_atol=1e-4)
     with pytest.raises(AssertionError, match="device 'tt': output 0"):
-        device.generate_graph(X, verify_cfg=pybuda.VerifyConfig(pcc=None, relative_atol=1e-4))
+        device.generate_graph(X, compiler_cfg=wide, verify_cfg=exact)
     assert device.generate_graph(X, trace_only=True)[2] == {}
     with pytest.raises(pybuda.PyBudaError, match="was not compiled yet"):
         device.get_dram_io_queues("input")
