@@ -72,16 +72,16 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "compilation ends after that stage": "compile_depth",
     "chips are chosen by it": "chip_placement_policy device_config",
     "memory is laid out by it": "default_dram_parameters dram_placement_algorithm "
-    "enable_forked_dram_inputs enable_link_past_cache_ios input_queues_on_host "
-    "output_queues_on_host",
+    "enable_forked_dram_inputs enable_link_past_cache_ios enable_single_buffer_fallback "
+    "graph_solver_self_cut_type input_queues_on_host output_queues_on_host",
     "operators give their results in slices by it": "enable_t_streaming manual_t_streaming",
-    "operators are rewritten or not": "enable_auto_fusing enable_consteval enable_conv_prestride "
-    "enable_device_tilize enable_stable_softmax",
+    "operators are rewritten or not": "conv_multi_op_fracture_factor_override enable_auto_fusing "
+    "enable_consteval enable_conv_prestride enable_device_tilize enable_stable_softmax",
     "operators run on the host or not": "cpu_fallback_ops enable_tm_cpu_fallback "
     "enable_tvm_cpu_fallback",
-    "TVM is told by it": "compile_tvm_to_python enable_tvm_constant_prop enable_tvm_dropout "
-    "retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
-    "modules are compiled or run alone, in two programs": "_device_mode",
+    "TVM is told by it": "compile_tvm_to_python convert_framework_params_to_tvm enable_tvm_dropout "
+    "enable_tvm_constant_prop retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
+    "modules are compiled or run alone, in several programs": "_device_mode compile_subgraphs",
     "records of its speed are kept": "_perf_trace",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
@@ -162,7 +162,7 @@ class CompilerConfig(NumberConfig):
             return __getattr__(name)
         if name not in _IDLE:
             raise AttributeError(f"the configuration has no '{name}'{did_you_mean(name, _IDLE)}")
-        return set() if name == "cpu_fallback_ops" else None
+        return {"cpu_fallback_ops": set(), "conv_multi_op_fracture_factor_override": {}}.get(name)
 
     def place_on_new_epoch(self, op_names: Chosen | list[Chosen]) -> None:
         """Let the first of these operators that runs begin a section."""
@@ -209,6 +209,7 @@ def _get_global_compiler_config() -> CompilerConfig:
 
 
 compiler = _get_global_compiler_config
+configure_mixed_precision = _config.configure_mixed_precision
 
 
 def set_configuration_options(**options: object) -> None:

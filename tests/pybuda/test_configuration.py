@@ -309,6 +309,22 @@ def test_options_without_an_effect_say_so(option: str, value: object) -> None:
     assert config.settings() == CompilerConfig().settings()
 
 
+def test_what_programs_set_on_the_configuration_is_there() -> None:
+    config = _get_global_compiler_config()
+    for name in (
+        "compile_subgraphs", "convert_framework_params_to_tvm", "enable_single_buffer_fallback",
+        "graph_solver_self_cut_type",
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=f"{name}=1: on hardware .*; it has no effect here"):
+            setattr(config, name, 1)
+    config.conv_multi_op_fracture_factor_override["conv"] = 2
+    config.cpu_fallback_ops.discard("embedding")
+    pybuda.config.configure_mixed_precision(op_type="exp", output_df=pybuda.DataFormat.Bfp8_b)
+    assert [rule.output for rule in config.settings().number_rules] == ["Bfp8_b"]
+    pybuda.pybuda_reset()
+    assert config.settings() == CompilerConfig().settings()
+
+
 @pytest.mark.parametrize(
     "hint",
     [
