@@ -331,6 +331,11 @@ def test_what_programs_set_on_the_configuration_is_there() -> None:
         lambda: pybuda.override_op_size("op", (1, 2)),
         lambda: pybuda.config.override_t_stream_dir("op", "R"),
         lambda: pybuda.config.insert_nop("a", ["b"], hoist_tms=False),
+        lambda: pybuda.config.insert_buffering_nop("a", ["b"], nop_count=2),
+        lambda: pybuda.config.override_dram_parameters("op", True),
+        lambda: pybuda.config.override_fracture_factor("op", 2),
+        lambda: pybuda.config.override_input_buffer_multiplier("op", 0, multiplier=2),
+        lambda: pybuda.config.override_multi_op_fracture_factor("op", 2),
         lambda: _get_global_compiler_config().balancer_op_override("op", "t_stream_shape", (1, 1)),
     ],
 )
