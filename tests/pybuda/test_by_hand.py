@@ -225,6 +225,10 @@ def test_torch_evaluates_what_is_placed(forward: str) -> None:
     (loss,) = getattr(host, forward)([X[:, :2]], {}, True, [Y])
     near([loss], [nn.functional.mse_loss(back(X[:, :2]), Y)])
     assert host.cpueval_backward([], {}) == ([], {})
+    last = pybuda.TTDevice("last", module=later(nn.Linear(3, 2), "last"))
+    last.place_loss_module(later(nn.MSELoss(), "squares"))
+    (error,) = last.cpueval_forward([X], {}, False, [Y])
+    near([error.mean()], [nn.functional.mse_loss(last.cpueval_forward([X], {}, False)[0], Y)])
     device.cpueval_forward([x], {}, True)
     with pytest.raises(pybuda.PyBudaError, match=r"gradients of shapes \[\[1\]\] came for outputs"):
         device.cpueval_backward([torch.ones(1)], {})
