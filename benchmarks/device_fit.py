@@ -18,7 +18,6 @@ from pathlib import Path
 
 import sambac.arch
 from benchmarks.device_points import Point, example, options, read_points
-from sambac.arch import Arch
 from sambac.pipeline import lower_model
 from sambac.planning.estimate import estimate
 from sambac.planning.plans import ProgramPlan
@@ -56,8 +55,8 @@ def main() -> None:
 def fit(name: str) -> dict[str, dict[str, float]]:
     """Return the constants of an architecture: for all rows, and without each fold."""
     points = [point for point in read_points() if point.arch == name and point.fits]
-    step = _steps_with({point: _plan(point) for point in points})
-    first = _values(name)
+    step = _steps_with({point: planned(point) for point in points})
+    first = described(name)
     folds = ["all", *sorted({point.fold for point in points})]
     return {fold: _fold(fold, points, step, first) for fold in folds}
 
@@ -73,7 +72,8 @@ def with_constants(text: str, constants: Constants) -> str:
     return text
 
 
-def _plan(point: Point) -> ProgramPlan:
+def planned(point: Point) -> ProgramPlan:
+    """Return the plans of a point's model, for its architecture as it is."""
     module, inputs = example(point)
     chosen = options(point)
     _, lowered = lower_model(module, chosen, print, inputs)
@@ -88,7 +88,7 @@ def _steps_with(plans: Mapping[Point, ProgramPlan]) -> Callable[[Point, Constant
     def step(point: Point, constants: Constants) -> float:
         key = (point, *constants.values())
         if key not in known:
-            known[key] = _seconds(point, plans[point], constants)
+            known[key] = seconds(point, plans[point], constants)
         return known[key]
 
     return step
@@ -137,23 +137,21 @@ def descend(
     return best, least
 
 
-def _seconds(point: Point, plan: ProgramPlan, constants: Constants) -> float:
-    arch = _changed(point.arch, constants)
+def seconds(point: Point, plan: ProgramPlan, constants: Constants) -> float:
+    """Return what the first graph of a plan takes on the point's device with these constants."""
+    arch = sambac.arch.parse_arch(with_constants(_text(point.arch), constants), point.arch)
     device = sambac.arch.sized(arch, point.tiles, point.chips or 1)
     graph = plan.graphs[0]
-    sections = sum(len(stage.sections.sections) for stage in graph.stages)
-    costs = estimate(replace(plan, graphs=(graph,)), device).sections
-    return sum(each.latency for each in costs[:sections])
+    costs = iter(estimate(replace(plan, graphs=(graph,)), device).sections)
+    stages = [stage.sections for stage in graph.stages]
+    latency = [[next(costs).estimate.latency for _ in stage.sections] for stage in stages]
+    return sum(own[s] for stage, own in zip(stages, latency, strict=True) for s in stage.schedule)
 
 
-def _values(name: str) -> dict[str, float]:
+def described(name: str) -> dict[str, float]:
     """Return what the file of an architecture says of the constants that are fitted."""
-    described = tomllib.loads(_text(name))
-    return {key: described[key]["value"] for key in FITTED[name]}
-
-
-def _changed(name: str, constants: Constants) -> Arch:
-    return sambac.arch.parse_arch(with_constants(_text(name), constants), name)
+    tables = tomllib.loads(_text(name))
+    return {key: tables[key]["value"] for key in FITTED[name]}
 
 
 def _text(name: str) -> str:

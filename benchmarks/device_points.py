@@ -67,8 +67,8 @@ def example(point: Point) -> language.Example:
     if point.model == "product":
         return language.product(point.hidden, point.hidden, point.hidden)
     if point.model == "gpt2":
-        shape = language.Gpt2Shape(point.hidden, point.layers, point.hidden // 64)
-        return language.gpt2_step(shape, point.batch)
+        gpt2 = language.Gpt2Shape(point.hidden, point.layers, point.hidden // 64)
+        return language.gpt2_step(gpt2, point.batch)
     make = language.prefill if point.set.startswith("prefill") else language.decode
     shape = replace(language.LLAMA[point.model], layers=point.layers)
     return make(shape, point.batch, point.length)

@@ -49,21 +49,23 @@ def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
     ports = {port.symbol: port.name for graph in program.graphs for port in graph.inputs}
     states = states_of(program)
     computed = set(states.all)
-    chosen = [program.schedule[call] for call in calls]
+    in_order = list(calls)
+    chosen = [program.schedule[call] for call in in_order]
     computed.update(
         index for row in program.host_kernels if row.section in chosen for index in row.outputs
     )
-    read: dict[int, None] = {}
-    for number in chosen:
+    read: dict[int, int] = {}  # by symbols the calls that read them first
+    for call, number in zip(in_order, chosen, strict=True):
         section = program.sections[number]
         for index in section.inputs:
             if index not in computed:
-                read.update(dict.fromkeys(states.packs.get(index, (index,))))
+                for part in states.packs.get(index, (index,)):
+                    read.setdefault(part, call)
         computed.update(section.outputs)
         computed.update(
             flat for flat, members in states.packs.items() if not computed.isdisjoint(members)
         )
-    symbols, makers = program.symbols, _makers(program) if is_training(program) else {}
+    symbols, makers = program.symbols, _makers(program, read) if is_training(program) else {}
     ordered = [*(index for index in ports if index in read), *(i for i in read if i not in ports)]
     return [
         Need(ports.get(index, symbols[index].name), symbols[index], makers.get(index, ""))
@@ -72,13 +74,19 @@ def needs(program: pef.Program, calls: Iterable[int]) -> list[Need]:
     ]
 
 
-def _makers(program: pef.Program) -> dict[int, str]:
-    """Return the type of the sections that compute each symbol, masks that the host makes too."""
+def _makers(program: pef.Program, read: Mapping[int, int]) -> dict[int, str]:
+    """Return the type of the sections that compute each symbol, masks that the host makes too.
+
+    Of several it is the last before the call that `read` has for the symbol: GRADNORM clips what
+    BCKWD gives, and reads it.
+    """
     packs = states_of(program).packs
     found: dict[int, str] = {}
-    for section in program.sections:
+    for call, number in enumerate(program.schedule):
+        section = program.sections[number]
         for index in section.outputs:
-            found.update(dict.fromkeys((index, *packs.get(index, ())), section.type.name))
+            parts = (part for part in (index, *packs.get(index, ())) if call < read.get(part, -1))
+            found.update(dict.fromkeys(parts, section.type.name))
     for row in program.host_kernels:
         found.update(dict.fromkeys(row.outputs, program.sections[row.section].type.name))
     return found

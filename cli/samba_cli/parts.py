@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pef
-from pef.stages import behind
 from pef.states import States, states_of
 from pef.text import name_text, plural
 from pef.wording import listed
@@ -16,7 +15,6 @@ from sambarun.linking.schedule import Chosen, calls_of, resolve, select
 from .feeds import Need, needs
 
 _NAMES_SHOWN = 3
-_LATE = frozenset(behind(pef.SectionType.BCKWD))
 
 
 class Beside(NamedTuple):
@@ -41,7 +39,7 @@ def beside(program: pef.Program, chosen: Chosen) -> Beside:
     calls, states = select(program, chosen), states_of(program)
     computed = _computed(program, calls, states)
     ports = {port.symbol for port in program.graphs[chosen.graph].outputs}
-    late = not _LATE.isdisjoint(_types(program, calls))
+    late = pef.SectionType.OPT in _types(program, calls)
     found = [index for index in computed if program.symbols[index].kind is pef.SymbolKind.GRADIENT]
     others = set(calls_of(program, chosen.graph)).difference(calls)
     later = [call for call in sorted(others) if call > min(calls)]

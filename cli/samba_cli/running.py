@@ -18,6 +18,7 @@ from pef.states import has_states, is_training
 from pef.text import plural
 from pef.wording import listed
 from sambarun import Executable, Provider, RunError, Selection
+from sambarun.device.hyperparams import matching
 from sambarun.linking.schedule import Chosen, resolve, select
 
 from .feeds import feeds, files_read, load_array, needs
@@ -59,6 +60,11 @@ class Words(TrainWords):
 def run_program(words: Words) -> int:
     """Do what the command line says and return the exit code."""
     _check_targets(words)
+    if words["save"] is not None and (words["iterations"] is not None or words["profile"]):
+        raise Wrong(
+            "--save: keeps the state after one run, and --iterations and --profile make several; "
+            "leave out one or the other."
+        )
     given = hyperparams(words["hyperparams"])
     types = _types(words["sections"])
     once = words["iterations"] is None and words["profile"] is None
@@ -76,6 +82,7 @@ def run_program(words: Words) -> int:
     asked = Selection(types, ids, train=words["train"], graph=words["graph"])
     chosen = resolve(executable.program, asked)
     calls = select(executable.program, chosen)
+    _require_use(executable.program, chosen, calls, words, given)
     seen = replace(executable.program, graphs=executable.program.graphs[chosen.graph :][:1])
     values = feeds(needs(seen, calls), seen, words["inputs"], words["inputs_file"])
     more = _beside(executable.program, chosen)
@@ -103,9 +110,36 @@ def run_program(words: Words) -> int:
 def _types(text: str | None) -> list[str] | None:
     """Return the types that --sections names. Raises `Wrong` for numbers, which are none."""
     types = text.split(",") if text is not None else None
+    if not all(word.strip() for word in types or ()):
+        raise Wrong(f"--sections {text}: expected types, such as FWD or FWD,BCKWD.")
     if any(word.strip().isdecimal() for word in types or ()):
         raise Wrong(f"--sections {text}: give types, such as FWD; numbers are for --section-ids.")
     return types
+
+
+def _require_use(
+    program: pef.Program,
+    chosen: Chosen,
+    calls: Sequence[int],
+    words: Words,
+    given: Mapping[str, float],
+) -> None:
+    """Raise `Wrong` for words that do nothing to the `calls` of a run, though to others they do."""
+    graph = program.graphs[chosen.graph]
+    if words["train"] and graph.role is not pef.GraphRole.TRAIN:
+        raise Wrong(f"--train: what is to run is of the graph '{graph.name}'; leave out one.")
+    if not given or words["save"] is not None:
+        return
+    sections = {program.schedule[call] for call in calls}
+    read = {symbol for number in sections for symbol in program.sections[number].inputs}
+    read.update(s for row in program.host_kernels if row.section in sections for s in row.inputs)
+    set_by = matching(given, [argin.name for argin in program.argins])
+    used = {set_by.get(argin.name) for argin in program.argins if argin.symbol in read}
+    if idle := [name for name in given if name not in used]:
+        raise Wrong(
+            f"--hyperparam {', '.join(idle)}: nothing that runs reads it; leave it out, or keep it "
+            f"with --save."
+        )
 
 
 def provider_of(text: str | None) -> Provider:

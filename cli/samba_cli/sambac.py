@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,6 +11,7 @@ import click
 
 from .compile_options import CompileCommand, options_from
 from .compiling import compile_to_file, model_file
+from .completing import archs, explained, graphs, ids, of_all, of_program, sections
 from .sectioned import single_option
 from .shell import (
     DIFFERS,
@@ -26,6 +28,9 @@ from .targets import check_kind, check_target
 from .tuning import HELP, OPTIONS, tune_to_file
 
 _PEF = click.Path(path_type=Path)
+_naming_one = partial(single_option, shell_complete=of_program(ids))
+_naming_graph = partial(single_option, shell_complete=of_program(graphs))
+_naming_some = partial(single_option, shell_complete=of_program(sections, several=True))
 
 _HELP = """Compile models into PEF executables, and look into them.
 
@@ -187,7 +192,7 @@ def tune(
 
 @cli.command(help=_INSPECT_HELP)
 @click.argument("file", type=_PEF)
-@single_option("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
+@_naming_some("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
 @single_option(
     "--top",
     type=click.IntRange(min=1),
@@ -274,7 +279,7 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("file", type=_PEF)
-@single_option("--section", type=int, required=True, metavar="ID", help="Which section.")
+@_naming_one("--section", type=int, required=True, metavar="ID", help="Which section.")
 @single_option("-o", "--output", type=_PEF, required=True, help="The ONNX file to write.")
 @talk_options
 def extract(file: Path, section: int, output: Path) -> int:
@@ -293,7 +298,7 @@ def extract(file: Path, section: int, output: Path) -> int:
 
 @cli.command(help=_EXPLAIN_HELP)
 @click.argument("file", type=_PEF)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=of_program(explained))
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @talk_options
 def explain(file: Path, name: str | None, as_json: bool) -> int:
@@ -309,7 +314,7 @@ def explain(file: Path, name: str | None, as_json: bool) -> int:
 @single_option("--replicas", metavar="N,N,...", help="How many. Default: 1,2,4,8,16,32,64.")
 @single_option("--link-bandwidth", metavar="B", help="From one replica to the next: 25GB/s.")
 @single_option("--link-latency", metavar="T", help="Of one reduction: 3us.")
-@single_option("--graph", metavar="NAME", help="Which training step, where there are several.")
+@_naming_graph("--graph", metavar="NAME", help="Which training step, where there are several.")
 @single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Draw it too.")
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @talk_options
@@ -354,7 +359,7 @@ def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:
 
 
 @cli.command()
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=of_all(archs))
 @talk_options
 def arch(name: str | None) -> int:
     """Print the description of the device NAME, or list the built-in ones.

@@ -5,12 +5,14 @@ A run begins here, so nothing is imported before it is needed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack
 
 import click
 from click.core import ParameterSource
 
+from .completing import graphs, ids, inputs, of_all, of_program, providers, types
 from .sectioned import single_option
 from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
@@ -74,20 +76,36 @@ _TOLERANCE = _FiniteRange(min=0)
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=FILE)
 @single_option("--list", "list_only", is_flag=True, help="Show inputs, outputs and sections.")
-@single_option("--graph", metavar="NAME", help="Run this graph, not the first one (see --list).")
-@single_option("--sections", metavar="TYPES", help="Run sections of these types: FWD,...")
+@single_option(
+    "--graph",
+    metavar="NAME",
+    help="Run this graph, not the first one (see --list).",
+    shell_complete=of_program(graphs),
+)
+@single_option(
+    "--sections",
+    metavar="TYPES",
+    help="Run sections of these types: FWD,...",
+    shell_complete=of_program(types, several=True),
+)
 @single_option(
     "--train",
     is_flag=True,
     help="Run FWD as the part of a training step, and --output what other parts need.",
 )
-@single_option("--section-ids", metavar="IDS", help="Run these sections: 0,2,5..9")
+@single_option(
+    "--section-ids",
+    metavar="IDS",
+    help="Run these sections: 0,2,5..9",
+    shell_complete=of_program(ids, several=True),
+)
 @single_option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=@x.npy|random|ones",
     help="An input; '*' stands for all others. May be repeated.",
+    shell_complete=of_program(inputs),
 )
 @single_option("--inputs", "inputs_file", type=FILE, metavar="ALL.npz", help="Inputs by name.")
 @single_option(
@@ -131,6 +149,7 @@ _TOLERANCE = _FiniteRange(min=0)
     help="Run on another execution provider of the installed onnxruntime, or of a plugin library "
     "(a path, whose code is loaded), with these options; "
     "sections that it has not all kernels for stay on the processor (see --list).",
+    shell_complete=of_all(providers),
 )
 @single_option(
     "--profile",
@@ -148,6 +167,8 @@ def cli(**words: Unpack[Words]) -> int:
         from .listing import list_program
 
         return list_program(words["file"], words["provider"])
+    if not words["expect"] and (given := _given(("rtol", "atol"))):
+        raise Wrong(f"{', '.join(given)}: of use only with --expect NAME=@FILE.npy.")
     if wants_data(words):
         from .training import run_training
 
@@ -159,15 +180,17 @@ def cli(**words: Unpack[Words]) -> int:
 
 def _require_listing() -> None:
     """Raise `Wrong` for options that a list does nothing with."""
-    context = click.get_current_context()
-    given = [
-        parameter.opts[0]
-        for parameter in context.command.params
-        if parameter.name not in _OF_A_LIST
-        and context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-    ]
-    if given:
+    names = (str(parameter.name) for parameter in click.get_current_context().command.params)
+    if given := _given(name for name in names if name not in _OF_A_LIST):
         raise Wrong(f"{', '.join(given)}: --list runs nothing; leave one of them out.")
+
+
+def _given(names: Iterable[str]) -> list[str]:
+    """Return the options with these names that the command line has, as they are spelled."""
+    context = click.get_current_context()
+    spelled = {str(each.name): each.opts[0] for each in context.command.params}
+    on_line = ParameterSource.COMMANDLINE
+    return [spelled[name] for name in names if context.get_parameter_source(name) is on_line]
 
 
 def _user_errors() -> tuple[type[Exception], ...]:

@@ -11,13 +11,14 @@ from typing import TypedDict
 
 import click
 
+from .completing import hyperparams, of_program
 from .sectioned import SectionedCommand, SectionOption, adds
 from .shell import FILE, Wrong
 
 _state = partial(click.option, cls=SectionOption, section="State")
 _training = partial(click.option, cls=SectionOption, section="Training")
 _COUNT = click.IntRange(min=1)
-_SEED = click.IntRange(min=0)
+_SEED = click.IntRange(min=0, max=(1 << 63) - 1)
 
 _OPTIONS = (
     _state(
@@ -33,6 +34,7 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME=NUMBER",
         help="Set lr, adamw.weight_decay, seed, ... (see --list). May be repeated.",
+        shell_complete=of_program(hyperparams),
     ),
     _training("--steps", type=_COUNT, metavar="N", help="Train for N steps on --data."),
     _training("--epochs", type=_COUNT, metavar="E", help="Train E times over all of --data."),
@@ -81,7 +83,12 @@ _NOT_WITH_DATA = (
     "iterations",
     "profile",
 )
-_SPELLED = {"inputs": "--input", "inputs_file": "--inputs", "evaluate": "--eval"}
+_SPELLED = {
+    "inputs": "--input",
+    "inputs_file": "--inputs",
+    "evaluate": "--eval",
+    "hyperparams": "--hyperparam",
+}
 
 
 class TrainWords(TypedDict):
@@ -140,6 +147,7 @@ def wants_data(words: Mapping[str, object]) -> bool:
     _refuse(words, _NOT_WITH_DATA, "not for runs over --data; leave out one or the other")
     if not training:
         _refuse(words, ("save",), "for what changes the state; --eval does not")
+        _refuse(words, ("hyperparams",), "for what trains; --eval reads none")
         if words["data"] and words["eval_data"]:
             both = f"{words['data']} and {words['eval_data']}"
             raise Wrong(f"--eval: evaluates on one data set, and {both} are given; leave one out.")

@@ -63,7 +63,8 @@ class LayerNumbers:
     computes, and `scale` what one is worth, or how many share a scale. Errors are relative, the
     length of a difference over that of what is exact: of `weights`; of the layer's result `alone`,
     from exact data, and `in_sequence`, behind all other layers, where there were data to measure
-    it. `share` is that of the model's arithmetic.
+    it. `share` is that of the model's arithmetic, `time` that of the time of its operators, each by
+    itself on the modelled device.
     """
 
     layer: str
@@ -72,6 +73,7 @@ class LayerNumbers:
     scale: str
     weights: float
     share: float
+    time: float
     alone: float | None = None
     in_sequence: float | None = None
 

@@ -48,6 +48,7 @@ from .passes.pipelines import (
     SELECT_LEAN_KERNELS,
     SELECT_TRAINING_KERNELS,
     SIMPLIFY,
+    SPARE_ARITHMETIC,
 )
 from .passes.precision import require_rounding, rounding
 from .passes.round_numbers import RoundNumbers
@@ -165,6 +166,7 @@ def _inference(
     passes.run(model, (*rounded, *SIMPLIFY))
     quantized = QuantizedLayers()
     if options.precision in QUANTIZED:
+        passes.run(model, SPARE_ARITHMETIC)
         report("quantise")
         quantized = quantize(source, options, passes)
     report("select kernels")

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from pef.dtypes import BY_NUMBER, numpy_dtype
 
+from .errors import HostError
+
 _BITS = {1: "uint8", 2: "uint16"}
 """Numpy's types for the bits of an element, by its bytes."""
 
@@ -17,10 +19,26 @@ _BITS = {1: "uint8", 2: "uint16"}
 def to_array(tensor: Tensor) -> np.ndarray:
     """Return the values of `tensor` as sambarun takes them, where they are if that is possible."""
     with torch._C.DisableTorchFunctionSubclass():
-        plain = tensor.detach() if tensor.requires_grad else tensor
+        plain = dense(tensor.detach() if tensor.requires_grad else tensor)
         if plain.dtype is torch.bfloat16:
             return plain.contiguous().view(torch.uint16).numpy().view(_bfloat16())
         return plain.numpy()
+
+
+def dense(tensor: Tensor) -> Tensor:
+    """Return `tensor` with its numbers in memory: what is a mark to torch, a minus, is carried out.
+
+    Raises `HostError` for layouts that do not hold a number for each element.
+    """
+    odd = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else ""
+    if odd or tensor.layout is not torch.strided:
+        cure = "dequantize" if tensor.is_quantized else "to_dense"
+        called = odd or str(tensor.layout).removeprefix("torch._").removeprefix("torch.")
+        raise HostError(
+            f"a tensor of the layout {called} is given, and the device takes a number for each "
+            f"element; give tensor.{cure}()"
+        )
+    return tensor.resolve_conj().resolve_neg()
 
 
 @cache
@@ -40,11 +58,15 @@ def from_array(array: np.ndarray, dtype: int) -> Tensor:
 
 
 def holds(dtype: torch.dtype, values: Tensor) -> bool:
-    """Tell whether `dtype` can hold `values`: numbers that are whole, or real, if it is so."""
-    if torch.can_cast(values.dtype, dtype):
-        return True
-    if values.is_complex():
-        return False
+    """Tell whether `dtype` can hold `values`: numbers that are whole, or real, if it is so.
+
+    Of numbers with a point digits may be lost, but none that is finite is beyond the largest.
+    """
+    if values.dtype is dtype or values.is_complex():
+        return torch.can_cast(values.dtype, dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        wide = values.double()
+        return not bool((wide.isfinite() & (wide.abs() > torch.finfo(dtype).max)).any())
     return torch.equal(values.to(dtype).to(values.dtype), values)
 
 

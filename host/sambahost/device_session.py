@@ -17,7 +17,7 @@ from pef.symbols import SymbolKind
 from pef.wording import did_you_mean
 from sambarun import Executable, Profile, RunError, Selection
 
-from .arrays import from_array, holds, to_array, torch_type
+from .arrays import dense, from_array, holds, to_array, torch_type
 from .errors import HostError, NoStartError
 from .wording import misfit, no_gradient_kept, no_such_start, reworded
 
@@ -191,9 +191,10 @@ class DeviceSession(ABC):
         """Overwrite what `name` holds. Raises `HostError` for what does not fit there."""
         symbol = self.symbol(name)
         kind, shape = self.kind_of(symbol)
-        if tuple(value.shape) != shape or not holds(kind, value):
-            raise HostError(misfit(name, (kind, shape), value))
-        self._put(symbol, value.to(kind))
+        plain = dense(value)
+        if tuple(plain.shape) != shape or not holds(kind, plain):
+            raise HostError(misfit(name, (kind, shape), plain))
+        self._put(symbol, plain.to(kind))
 
     def result(self, name: str, results: Mapping[str, np.ndarray]) -> Tensor:
         """Return the tensor `name` from the results of a run, or else from memory."""

@@ -16,7 +16,7 @@ from pef.states import shared_regions
 from pef.symbols import Symbol
 from sambarun import Executable
 
-from .arrays import from_array, to_array, torch_type
+from .arrays import dense, from_array, to_array, torch_type
 from .errors import HostError
 
 Values: TypeAlias = Callable[[Tensor, str], Tensor]
@@ -49,7 +49,9 @@ class _Place(NamedTuple):
         return (
             tensor.dtype is self.dtype
             and tensor.shape == self.shape
+            and tensor.layout is torch.strided
             and tensor.is_contiguous()
+            and not (tensor.is_neg() or tensor.is_conj())  # marks that the bytes do not show
             and tensor.is_cpu
         )
 
@@ -86,7 +88,8 @@ class HeldInputs:
     def _take(self, port: str, tensor: Tensor) -> None:
         """Take a tensor that has no place yet, or does not fit there."""
         # As it was traced: 16-bit integers as 64.
-        wide = tensor.long() if tensor.dtype is torch.int16 else tensor
+        plain = dense(tensor)
+        wide = plain.long() if plain.dtype is torch.int16 else plain
         symbol = self._fixed.get(port)
         if symbol is not None and _fits(wide, symbol):
             self.arrays.pop(port, None)

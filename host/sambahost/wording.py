@@ -36,8 +36,13 @@ def no_such_inputs(
 
 
 def misfit(name: str, expected: tuple[torch.dtype, Sequence[int]], given: torch.Tensor) -> str:
-    """Return that `given` has another type or shape than `name`, and what torch says of shapes."""
+    """Return that `given` has another type or shape than `name`, and what torch says of shapes.
+
+    Where neither differs in a way that matters, it has numbers that `name` cannot hold.
+    """
     reason = _said_of_copying(expected[1], given.shape)
+    if list(expected[1]) == list(given.shape):
+        reason = "it has numbers that the other type does not have"
     return (
         f"'{name}' is {spelled(*expected)}, it is given {spelled(given.dtype, given.shape)}"
         f"{': ' * bool(reason)}{reason}"

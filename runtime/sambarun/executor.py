@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 import pef
-from pef.arguments import FLAG, NAME, PATH, WHOLE, instance, passing_on, require_known
+from pef.arguments import COUNT, FLAG, NAME, PATH, instance, passing_on, require_known
 from pef.states import has_states
 
 from .arrays import Array
@@ -161,8 +161,11 @@ class Executable:
             return workspace.state.argins
 
     def initialize(self, seed: int) -> None:
-        """Draw values for the parameters and buffers that have none, equal for equal seeds."""
-        require(seed=(seed, WHOLE))
+        """Draw values for the parameters and buffers that have none, equal for equal seeds.
+
+        Raises `RunError` for a `seed` that is no whole number from 0 to 2**63 - 1.
+        """
+        require(seed=(seed, COUNT))
         with self._held(states=True) as workspace:
             workspace.state.initialize(seed)
 

@@ -202,18 +202,18 @@ class SambaSession:
 
         The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
         and state of optimizers are copied to the device. Without an optimizer the model is used for
-        inference: its parameters want no gradients any more. `config_dict` may have the `pef`.
-        `data_parallel_mode` is that of runs which name none. With any `distlearn_config` processes
-        that train together meet here, and get what process 0 has; else in the first run with
-        `data_parallel`. Raises `SambaError` with all that differs from the PEF, as a `mapping`.
+        inference: its parameters want no gradients any more. `config_dict` may have `pef` and
+        `mapping`; `data_parallel_mode` is that of runs which name none. With `distlearn_config`
+        processes meet here, and get what process 0 has; else in their first `data_parallel` run.
+        Raises `SambaError` with all that differs from the PEF, as a `mapping`.
         """
+        chosen = self._modes.config(config_dict).get("pef")
+        mapping = check_mapping(mapping) or check_mapping((config_dict or {}).get("mapping"))
         from_torch_model_(model)
-        check_mapping(mapping)
         self._modes.data_parallel_mode = checked_mode(data_parallel_mode)
         optimizers, losses = listed(optim), loss_numbers(loss_indices)
-        pef = pef or str(self._modes.config(config_dict).get("pef") or "")
         with self._device.opening():
-            loaded = self._load(pef) if pef else self._device.pef
+            loaded = self._load(pef or str(chosen)) if pef or chosen else self._device.pef
             evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
             if evaluates:
                 model.requires_grad_(False)

@@ -23,6 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SHORT = 40
+MOST = (1 << 63) - 1  # of steps, batches and seeds: a checkpoint holds no more
 MOST_THREADS = 256  # more than any machine has; far more stop it for minutes
 
 
@@ -182,6 +183,10 @@ WHOLE = Kind("a whole number", _is_whole)
 THREADS = Kind(
     f"a whole number from 1 to {MOST_THREADS}",
     lambda value: WHOLE.above(0).fits(value) and not WHOLE.above(MOST_THREADS).fits(value),
+)
+COUNT = Kind(
+    "a whole number from 0 to 2**63 - 1",
+    lambda value: WHOLE.at_least(0).fits(value) and not WHOLE.above(MOST).fits(value),
 )
 NUMBER = Kind("a number", _is_number)
 LIMIT = Kind("a number from 0 on that is not infinite", _is_limit)

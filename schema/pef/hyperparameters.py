@@ -14,6 +14,8 @@ def _between(words: str, least: float, limit: float) -> Kind:
     return Kind(words, lambda value: least <= cast(float, value) < limit)
 
 
+_SEEDS = 1 << 53
+"""Where whole numbers end, on either side of 0, that float64 tells apart: seeds are kept in it."""
 _ROUNDING = 1e-12
 """What rounding may leave below 0: a schedule of PyTorch to a rate of 0 may end at -4e-18."""
 _FROM_ZERO = "a finite number from 0 on"
@@ -42,6 +44,9 @@ KINDS: Mapping[str, Kind] = {
     **OF_OPTIMIZERS,
     "max_grad_norm": Kind("a finite number above 0", lambda v: 0.0 < cast(float, v) < math.inf),
     "p": Kind("a probability, 0 to 1,", lambda v: 0.0 <= cast(float, v) <= 1.0),
-    "seed": Kind("a whole number", lambda value: cast(float, value).is_integer()),
+    "seed": Kind(
+        "a whole number between -2**53 and 2**53",
+        lambda value: cast(float, value).is_integer() and abs(cast(float, value)) < _SEEDS,
+    ),
 }
 """All hyperparameters that cannot be any finite number."""

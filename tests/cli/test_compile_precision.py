@@ -146,7 +146,7 @@ def test_layers_in_few_bits_are_listed(sambac: Callable, tmp_path: Path) -> None
     words = ("--precision", "int8", "--calibrate", samples, "--max-error", "0.5")
     assert sambac("compile", model, *words, "-o", target).code == 0
     shown = sambac("inspect", target).out
-    assert "Layers (1; share of arithmetic, relative errors)" in shown
+    assert "Layers (1; shares of arithmetic and time, relative errors)" in shown
     assert "MatMul  int8       dynamic" in shown
     assert "1 of 1 layers quantised" in shown
     (found,) = sambarun.load(target).run({"x": x[:2]}).values()

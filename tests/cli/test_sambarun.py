@@ -216,7 +216,7 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=ones", "--section-ids", "2..1"], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0.."], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0..99999999999"], "no section 3"),
-        (["--input", "x=ones", "--sections", ""], "no sections of type"),
+        (["--input", "x=ones", "--sections", ""], "expected types, such as FWD"),
         (["--input", "x=ones", "--threads", "99999"], "threads is 99999; a whole number from 1"),
         (
             ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "-1"],
@@ -246,6 +246,8 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=ones", "--expect", "y"], "expected NAME=@FILE.npy"),
         (["--input", "x=ones", "--expect", "z=@{tmp}/wide.npy"], "no such result, only y"),
         (["--input", "x=ones", "--output", "{tmp}/no/out.npz"], "does not exist, so"),
+        (["--input", "x=ones", "--rtol", "0.1"], "--rtol: of use only with --expect"),
+        (["--input", "x=ones", "--atol", "1e-5"], "--atol: of use only with --expect"),
         (["--iterations", "0"], "0 is not in the range"),
         (["--no-such-option"], "No such option '--no-such-option'"),
     ],

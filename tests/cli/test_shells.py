@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from training_programs import linear_regression
 
 _TOOLS = ("sambac", "sambarun")
 
@@ -69,6 +70,38 @@ def test_bash_completes(line: str, found: list[str], tmp_path: Path) -> None:
         env=os.environ | {"PATH": path}, capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert (done.stderr, sorted(done.stdout.split())) == ("", found)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("sambarun line.pef --sections b", ["BCKWD"]),
+        ("sambarun line.pef --sections FWD,op", ["FWD,OPT"]),
+        ("sambarun --quiet line.pef --section-ids ", ["0", "1", "2", "3"]),
+        ("sambarun line.pef --graph e", ["eval"]),
+        ("sambarun line.pef --input x", ["x=random", "x=ones"]),
+        ("sambarun line.pef --steps 1 --hyperparam sgd.l", ["sgd.lr=0.1"]),
+        ("sambarun line.pef --provider CPU", ["CPUExecutionProvider"]),
+        ("sambarun absent.pef --sections ", []),
+        ("sambarun other.txt --hyperparam ", []),
+        ("sambac inspect line.pef --sections FWD,OP", ["FWD,OPT"]),
+        ("sambac extract line.pef --section ", ["0", "1", "2", "3"]),
+        ("sambac explain line.pef average", ["average"]),
+        ("sambac scale line.pef --graph t", ["train"]),
+        ("sambac arch sn3", ["sn30"]),
+    ],
+)
+def test_what_stands_in_the_file_on_the_line_is_completed(
+    line: str, found: list[str], tmp_path: Path
+) -> None:
+    linear_regression().program().save(tmp_path / "line.pef")
+    (tmp_path / "other.txt").write_text("no PEF")
+    typed = line.replace("line.pef", str(tmp_path / "line.pef"))
+    typed = typed.replace("other.txt", str(tmp_path / "other.txt"))
+    tool, count = line.split()[0], len(typed.split()) - (not line.endswith(" "))
+    asked = {f"_{tool.upper()}_COMPLETE": "bash_complete"}
+    answer = _asked(tool, **asked, COMP_WORDS=typed, COMP_CWORD=str(count))
+    assert [row.removeprefix("plain,") for row in answer.split()] == found
 
 
 def test_names_of_files_are_left_to_the_shell() -> None:

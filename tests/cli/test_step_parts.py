@@ -209,3 +209,39 @@ def test_a_program_that_is_constant_runs_whatever_is_selected_that_it_could_have
     assert (refused.code, refused.err) == (
         2, "Error: The program has no sections of type OPT; it has FWD.\n",
     )  # fmt: skip
+
+
+def test_gradients_are_clipped_between_parts_as_in_a_step(
+    sambarun: Callable, tmp_path: Path
+) -> None:
+    weight = numpy_helper.from_array(np.ones((3, 1), np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+        helper.make_node("ReduceMean", ["y"], ["loss"], keepdims=0),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    loss = helper.make_tensor_value_info("loss", TensorProto.FLOAT, [])
+    model = helper.make_model(
+        helper.make_graph(nodes, "line", [x], [loss], [weight]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    program, names = tmp_path / "line.pef", ("gradients", "clipped")
+    options = CompileOptions(train=True, optimizers=(SGD(lr=0.1),), max_grad_norm=0.01)
+    sambac_compile(model, options).save(program)
+    whole, parts = tmp_path / "whole.safetensors", tmp_path / "parts.safetensors"
+    found = {name: tmp_path / f"{name}.npz" for name in names}
+    _ok(sambarun(program, "--input", "x=random", "--save", whole))
+    words = (program, "--input", "x=random", "--sections", "FWD,BCKWD")
+    _ok(sambarun(*words, "--output", found["gradients"]))
+    missing = sambarun(program, "--sections", "GRADNORM")
+    assert missing.err.startswith("Error: What BCKWD sections give is missing: 'w__grad'")
+    words = (program, "--inputs", found["gradients"], "--sections", "GRADNORM")
+    _ok(sambarun(*words, "--output", found["clipped"]))
+    missing = sambarun(program, "--sections", "OPT")
+    assert missing.err.startswith("Error: What GRADNORM sections give is missing: 'w__grad'")
+    words = (program, "--inputs", found["clipped"], "--sections", "OPT")
+    _ok(sambarun(*words, "--save", parts))
+    with np.load(found["clipped"]) as arrays:
+        assert np.linalg.norm(arrays["w__grad"]) == pytest.approx(0.01, rel=1e-4)
+    _assert_equal(whole, parts)

@@ -21,6 +21,7 @@ from training_programs import linear_regression
 from samba_cli import training
 
 _ROWS = 50
+_ALL = ["--input", "*=random"]
 _WEIGHTS = np.array([[1], [-2], [3]], np.float32)
 
 
@@ -278,6 +279,18 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
         (["--steps", "1", "--data", "{data}", "--save", "{data}"], "would destroy it"),
         (["--steps", "1", "--data", "{data}", "--save", "a", "--log-csv", "a"], "named twice"),
         (["--steps", "1", "--data", "{data}", "--load", "a", "--log-csv", "a"], "would destroy it"),
+        (["--steps", "1", "--data", "{data}", "--rtol", "1"], "--rtol: of use only with --expect"),
+        (["--steps", "1", "--data", "{data}", "--shuffle", f"{1 << 63}"], "is not in the range"),
+        (["--eval", "--data", "{data}", "--hyperparam", "lr=1"], "--eval reads none"),
+        # Words that a run of something else would heed.
+        ([*_ALL, "--graph", "eval", "--train"], "--train: what is to run is of the graph 'eval'"),
+        ([*_ALL, "--sections", "FWD", "--hyperparam", "lr=1"], "lr: nothing that runs reads it"),
+        ([*_ALL, "--hyperparam", "p=0", "--sections", "FWD"], "p: nothing that runs reads it"),
+        ([*_ALL, "--sections", "FWD", "--section-ids", "2"], "types FWD and ids 2: nothing would"),
+        ([*_ALL, "--sections", "FWD,"], "--sections FWD,: expected types"),
+        # What they keep would be the state of several steps.
+        ([*_ALL, "--iterations", "1", "--save", "s.safetensors"], "the state after one run"),
+        ([*_ALL, "--profile", "p.json", "--save", "s.safetensors"], "the state after one run"),
         (["--epochs", "1"], "--epochs: give the data to train on"),
         (["--epochs", "1", "--steps", "1", "--data", "{data}"], "--steps, --epochs: give one of"),
         (["--epochs", "0", "--data", "{data}"], "0 is not in the range x>=1"),

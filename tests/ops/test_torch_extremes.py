@@ -161,6 +161,7 @@ _GAMMA = torch.cat([torch.linspace(-6.3, 6.4, 40), T([
     *(-100.3, -30.5, -2.4570247, -1e-30, 1e-38, 1e-10, 1.0, 1.0000001, 1.4616321, 2.0000002, 10.0),
     *(0.0, 100.0, 1e6, 3e38),
 ])])  # fmt: skip
+_NEAR = T([-0.3, -0.159, -0.0, 0.0, 1e-44, 1e-38, 1e-30, 1e-5, 3e-5, 2e-4, 1e-3, 0.02, 0.16])
 _POLES = T([-inf, -1e10, -3.0, -0.0, inf, nan])
 _PARTS = T([
     *(-1.0, -1 + 6e-8, -0.9, -0.85, -0.5, -0.0, 0.0, 1e-38, 1e-10, 0.3, 0.8500001, 0.99999),
@@ -311,6 +312,9 @@ GROUPS: dict[str, list[Point]] = {
           for name, f in (("lgamma", torch.lgamma), ("digamma", torch.digamma))
           for x, settled in ((_GAMMA, None), (_POLES, ()))),
         *(Point(f"polygamma {n}", lambda x, n=n: torch.polygamma(n, x), (_GAMMA,)) for n in (1, 2)),
+        *(Point(f"polygamma {n} of -0", lambda x, n=n: torch.polygamma(n, x), (T([-0.0, 0.0]),), ())
+          for n in range(5)),
+        Point("sinc near 0", lambda x: torch.sinc(x) * 1e3, (_NEAR,), whole=True),
         Point("erfinv", torch.erfinv, (_PARTS,), whole=True),
         Point("ndtri", torch.special.ndtri, (_PARTS[_PARTS != 0],), whole=True),
         Point("ndtri of zeros", torch.special.ndtri, (T([0.0, -0.0]),), ()),

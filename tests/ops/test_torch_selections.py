@@ -37,6 +37,26 @@ _COUNTS = {
     "sign": torch.sign,
     "sgn": torch.sgn,
 }
+# Which of equal elements lies in the middle PyTorch leaves open, so there are none along an axis.
+_LINES = T([[3.0, -1, 2, inf, 0], [nan, 4, -inf, nan, 1], [-7, -3, 9, 8, 5], [nan] * 5])
+_LINES = torch.cat([_LINES, _LINES.flip(1)[:, :4] - 0.5], 1)
+_RANKS = {
+    "median": torch.median,
+    "median of a number": lambda x: x[0, 0].median() * x[0, 0].median(0)[0],
+    "median of numbers": lambda x: x[[0, 2]].median(),
+    "nanmedian": torch.nanmedian,
+    "median of whole numbers": lambda x: x.nan_to_num(0, 9, -9).long().median() + 0 * x[2],
+    **{
+        f"{name} {dim} {keep}": lambda x, name=name, dim=dim, keep=keep: getattr(torch, name)(
+            x, dim=dim, keepdim=keep
+        )
+        for name in ("median", "nanmedian")
+        for dim, keep in ((0, False), (1, True))
+    },
+    "place of the median": lambda x: x.detach().median(1)[1] + 0 * x[:, 1],
+    "kth": lambda x: x.kthvalue(2, 0),
+    "kth, and its place": lambda x: x.kthvalue(9, keepdim=True)[0] * x.kthvalue(1)[1][:, None],
+}
 _EMPTY = {
     "attention": lambda x: F.scaled_dot_product_attention(*[x.reshape(0, 1, 4)] * 3),
     "bags": lambda x: F.embedding_bag(NO_PLACES, TABLE + x.sum(), T([0, 0])),
@@ -116,6 +136,9 @@ GROUPS = {
         Point(f"margins {p}", lambda x, p=p: F.multi_margin_loss(
             x, T([0, 1]), p=p, reduction="none"), (T([[inf, 1, nan], [0, inf, 1]]),))
         for p in (1, 2)
+    ],
+    "ranks": [Point(name, f, (_LINES,)) for name, f in _RANKS.items()] + [
+        Point("median of equals", torch.median, (T([2.0, 1, 2, 2, 3, 1]),)),
     ],
     "empty": [Point(name, f, (NONE,)) for name, f in _EMPTY.items()],
 }  # fmt: skip

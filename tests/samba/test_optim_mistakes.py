@@ -96,6 +96,28 @@ def test_what_is_no_number_is_refused_and_the_next_run_is_as_if_it_had_not_been(
     assert [*losses, step(), step()] == expected
 
 
+@pytest.mark.parametrize("change", ["fewer", "others", "no rate"])
+def test_groups_of_other_parameters_or_options_are_refused(change: str, traced) -> None:
+    _, ours, step = traced("sgd")
+    step()
+    group = ours.param_groups[0]
+    before = dict(group)
+    if change == "no rate":
+        del group["lr"]
+    else:
+        group["params"] = [
+            *group["params"][:1],
+            *([nn.Parameter(torch.ones(2))] * (change != "fewer")),
+        ]
+    for _ in range(2):
+        with pytest.raises(SambaError, match=r"'lr' any more|not the 2 that it had"):
+            step()
+    group.update(before, params=[*reversed(before["params"])])  # another list of the same
+    step()
+    ours.load_state_dict(ours.state_dict())
+    step()
+
+
 @pytest.mark.parametrize("wrong", [None, torch.tensor([0.1, 0.2]), "x"])
 def test_a_norm_that_is_no_number_is_refused(wrong: object, traced) -> None:
     _, ours, step = traced("sgd")

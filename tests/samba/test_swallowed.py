@@ -219,6 +219,26 @@ def test_parameters_that_want_no_gradients_are_told(traced, pef):
     utils.trace_graph(traced, batch(), sgd(traced), pef=pef)
 
 
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"maping": "section"}, r"no option 'maping' \(did you mean 'mapping'"),
+        ({"mapping": "whole"}, "there is no mapping 'whole'"),
+        ({"mapping": "spatial"}, "the mapping is 'spatial', the PEF was compiled with 'section'"),
+    ],
+)
+def test_options_of_a_call_that_traces_count_beside_a_pef(config, words, pef):
+    model = classifier()
+    with pytest.raises(SambaError, match=words):
+        utils.trace_graph(model, batch(), sgd(model), pef=pef, config_dict=config)
+
+
+@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
+def test_a_seed_that_torch_does_not_take_is_refused(seed):
+    with pytest.raises(SambaError, match=r"seed is .*; expected a whole number from -2\*\*63 to"):
+        utils.set_seed(seed)
+
+
 def test_options_that_are_misspelt_are_told():
     model = classifier()
     says = r"no option 'infrence' \(did you mean 'inference'\?\), 'zz'; give options of the comm"
@@ -240,6 +260,35 @@ def test_options_that_are_misspelt_are_told():
         warnings.simplefilter("error", MisspeltOptionWarning)
         for given in (own, everything):
             SESSION.setup(given)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.25, 0.3])
+def test_rates_of_dropout_that_a_program_has_otherwise_are_told(rate) -> None:
+    """As a compiled program keeps the rate: in float32."""
+    compiled = float(np.float32(0.3))
+    numbers = Hyperparameters(SimpleNamespace(argins=[Argin("drop.p", 0, compiled, "drop", "p")]))
+    parts = {"drop": nn.Dropout(rate), "out": nn.Dropout(0.0), "other": nn.Dropout2d(0.5)}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        numbers.look_at_rates([nn.ModuleDict(parts)], "net.pef")
+    said = [str(warning.message) for warning in told]
+    if rate == 0.3:
+        assert not said
+    else:
+        (line,) = said
+        assert f"drop.p is {rate:g} in the model, 0.3 in it" in line
+        assert f"hyperparam_dict={{'drop.p': {rate}}}" in line
+    assert numbers.left_out == ("out.p",)
+
+
+@pytest.mark.parametrize("copy_buffers", ["sync_buffers_to_rdu", "sync_buffers_to_cpu"])
+def test_buffers_of_another_model_are_refused(copy_buffers, pef):
+    model = classifier()
+    utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    getattr(SESSION, copy_buffers)(model)
+    for other in (nn.BatchNorm1d(3), next(model.children())):
+        with pytest.raises(SambaError, match=r"has no parameter of this .*; give the model"):
+            getattr(SESSION, copy_buffers)(other)
 
 
 @pytest.mark.parametrize("name", ["p", "momentum", "lr"])

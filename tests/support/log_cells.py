@@ -99,7 +99,7 @@ def index(cell: str) -> int | None:
 
 def layer(row: dict[str, str]) -> dict[str, object]:
     """Return a row of the table of layers."""
-    measured = {"alone": row["alone"], "in_sequence": row["in sequence"]}
+    measured = {"time": row["time"], "alone": row["alone"], "in_sequence": row["in sequence"]}
     return {
         "layer": label(row["layer"]),
         "operator": label(row["type"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,7 +12,7 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from pef.wording import did_you_mean
-from sambac.graph.nodes import float_attribute, input_at, text_attribute
+from sambac.graph.nodes import float_attribute, input_at, int_attribute, text_attribute
 from sambac.graph.value_types import spell
 
 OpKey = tuple[str, str]
@@ -22,8 +22,6 @@ _OPEN_END = 2**31 - 1
 # onnxruntime's own rewrites produce these; no model may use them.
 _INTERNAL_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 
-# These have kernels that are registered for more types than they can reduce: a run fails.
-_SCATTERS = frozenset({("", "ScatterElements"), ("", "ScatterND")})
 # Operands of which onnxruntime reads a number without a look whether there is one: it would read
 # what lies behind, or end the process.
 _ONE_NUMBER: Mapping[tuple[str, str], tuple[int, ...]] = {
@@ -42,6 +40,9 @@ _LENGTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
 _MOST_DIMENSIONS = 1024
 # Of operators with which onnxruntime ends the process where the first operand has fewer.
 _LEAST_DIMENSIONS: Mapping[tuple[str, str], int] = {("", "DFT"): 2, ("", "STFT"): 3}
+_BOOL, _DOUBLE = "tensor(bool)", "tensor(double)"
+_HALVES = frozenset({"tensor(float16)", "tensor(bfloat16)"})
+_FLOATS = _HALVES | {"tensor(float)", _DOUBLE}
 # Of operators that divide by a size, or look at the first of nothing: operands and their axes.
 _SOME_ELEMENTS: Mapping[tuple[str, str], Sequence[tuple[int, int]]] = {
     ("", "Attention"): ((1, -3),),  # heads of keys, where they have an axis
@@ -49,7 +50,6 @@ _SOME_ELEMENTS: Mapping[tuple[str, str], Sequence[tuple[int, int]]] = {
     ("com.microsoft", "MultiHeadAttention"): ((0, -1),),
     ("com.microsoft", "SkipLayerNormalization"): ((1, 0),),
 }
-_NOT_REDUCED = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,50 @@ def why_run_fails(node: ir.Node) -> str | None:
     """Return why `node`, which has a kernel, fails when it is run, or None if it does not."""
     if (reason := why_run_kills(node)) is not None:
         return reason
-    if (node.domain, node.op_type) not in _SCATTERS or not node.inputs or node.inputs[0] is None:
-        return None
+    first = input_at(node, 0)
+    return None if first is None else why_type_fails(node, spell(first.type))
+
+
+def why_type_fails(node: ir.Node, type_: str) -> str | None:
+    """Return why `node` fails where its first operand has a type that its kernel is listed for."""
+    why = _UNFINISHED.get((node.domain, node.op_type))
+    reason = None if why is None else why(node, type_)
+    return None if reason is None else f"onnxruntime's CPU kernel has no {reason}"
+
+
+def _unreduced(node: ir.Node, type_: str) -> str | None:
     reduction = text_attribute(node, "reduction", "none")
-    if reduction == "none" or spell(node.inputs[0].type) not in _NOT_REDUCED:
-        return None
-    return f"onnxruntime's CPU kernel has no reduction {reduction} on 16-bit numbers"
+    if type_ in _HALVES and reduction != "none":
+        return f"reduction {reduction} on 16-bit numbers"
+    return f"reduction {reduction} of truths" if type_ == _BOOL and reduction in _EXTREMA else None
+
+
+def _uncomputed(node: ir.Node, type_: str) -> str | None:
+    return "computation in 64 bits" if type_ == _DOUBLE else None
+
+
+def _uninterpolated(node: ir.Node, type_: str) -> str | None:
+    cubic = text_attribute(node, "mode", "nearest") == "cubic" and not int_attribute(
+        node, "antialias"
+    )
+    return "cubic interpolation of whole numbers" if cubic and type_ not in _FLOATS else None
+
+
+def _undivided(node: ir.Node, type_: str) -> str | None:
+    whole = not int_attribute(node, "fmod")
+    return "remainder of fractions without fmod = 1" if whole and type_ in _FLOATS else None
+
+
+_EXTREMA = ("max", "min")
+# Their kernels are registered for more types than they can compute: a run fails.
+_UNFINISHED: Mapping[OpKey, Callable[[ir.Node, str], str | None]] = {
+    ("", "GRU"): _uncomputed,
+    ("", "LSTM"): _uncomputed,
+    ("", "Mod"): _undivided,
+    ("", "Resize"): _uninterpolated,
+    ("", "ScatterElements"): _unreduced,
+    ("", "ScatterND"): _unreduced,
+}
 
 
 def why_run_kills(node: ir.Node) -> str | None:

@@ -48,6 +48,7 @@ FAMILY = Family(
         **each("Conv", _forward(1), "com.microsoft.nchwc"),
     },
     anchor=True,
+    second={"QLinearConv": 3, "com.microsoft.QLinearConv": 3},
     gradients={"Conv": conv, "ConvTranspose": conv_transpose},
     constant=frozenset({"ConvInteger"}),
     undifferentiable={

@@ -42,7 +42,9 @@ class Family:
     """Operators that cost alike, keyed by `qualified` name.
 
     `anchor` families do so much arithmetic that a pipelined kernel is built around each of their
-    operators; `random` ones give different results on equal inputs.
+    operators; `random` ones give different results on equal inputs. `second` says at which input
+    the second operand of a product stands, the filters of a convolution, where that is not 1, and
+    `packed` of which products it is one matrix, whatever its shape.
 
     An operator of the default domain stands in one of three tables. `gradients` has its rule.
     `constant` names those through which no gradient flows: comparisons, rounding, indices, shapes.
@@ -54,6 +56,8 @@ class Family:
     flops: Mapping[str, FlopRule]
     anchor: bool = False
     random: bool = False
+    second: Mapping[str, int] = field(default_factory=dict)
+    packed: frozenset[str] = frozenset()
     gradients: Mapping[str, GradientRule] = field(default_factory=dict)
     constant: frozenset[str] = frozenset()
     undifferentiable: Mapping[str, Refusal] = field(default_factory=dict)

@@ -75,6 +75,8 @@ FAMILY = Family(
         **each("MoE QMoE", _experts, "com.microsoft"),
     },
     anchor=True,
+    second={"QLinearMatMul": 3, "com.microsoft.QGemm": 3},
+    packed=frozenset({"com.microsoft.MatMulNBits"}),
     gradients=matmul_gradients.GRADIENTS,
     constant=frozenset({"MatMulInteger"}),
     undifferentiable={

@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from sambac.graph.nodes import int_attribute, modelled_shape, subgraphs
+from sambac.graph.nodes import input_at, int_attribute, modelled_shape, subgraphs
 
 from . import (
     attention,
@@ -86,14 +86,16 @@ def held_whole(node: ir.Node) -> tuple[ir.Value, ...]:
     at a time is on chip. A convolution keeps its filters.
     """
     family = family_of(node.domain, node.op_type)
-    if family is None or not family.anchor or len(node.inputs) < 2:
+    if family is None or not family.anchor:
         return ()
-    first, second = node.inputs[:2]
+    name = qualified(node.domain, node.op_type)
+    first, second = input_at(node, 0), input_at(node, family.second.get(name, 1))
     if first is None or second is None:
         return ()
     if family is convolution.FAMILY:
         return (second,)
-    if family is not matmul.FAMILY or len(modelled_shape(second) or (0, 0, 0)) > 2:
+    in_a_batch = name not in family.packed and len(modelled_shape(second) or (0, 0, 0)) > 2
+    if family is not matmul.FAMILY or in_a_batch:
         return ()
     return (min((second, first, node.outputs[0]), key=elements),)
 

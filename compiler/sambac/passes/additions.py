@@ -8,8 +8,8 @@ Those that it runs, or fuses, best (`ChooseAdditions`):
                                            written out: onnxruntime would fuse the two into
                                            SkipLayerNormalization, which takes 2 to 8 times as long
 
-for operands of one known shape, from opset 8 on; the last for float32 rows of at least 128
-numbers (shorter ones gain nothing), and then it is the Sum that stays.
+for operands of one known shape, from opset 8 on; the last for float32 rows of at least 16
+numbers (shorter ones gain little), and then it is the Sum that stays.
 
 Additions of what is scaled, by its one fused multiply-add (`FuseGatedAdditions`):
 
@@ -39,7 +39,7 @@ from sambac.graph.nodes import static_shape
 from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
 _ADD_TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
-_MIN_ROW = 128
+_MIN_ROW = 16
 
 
 def sum_to_adds(editor: Editor, node: ir.Node) -> str | None:
@@ -65,7 +65,7 @@ def add_to_sum(editor: Editor, node: ir.Node) -> str | None:
         return "the only reader is no LayerNormalization"
     shape = static_shape(out)
     if out.dtype != ir.DataType.FLOAT or shape is None or not shape or shape[-1] < _MIN_ROW:
-        return "the numbers are no float32 rows of at least 128"
+        return "the numbers are no float32 rows of at least 16"
     if any(static_shape(value) != shape for value in node.inputs):
         return "the shapes differ or are not known"
     editor.replace(node, "Sum", *node.inputs)

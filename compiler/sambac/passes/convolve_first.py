@@ -80,7 +80,7 @@ class _Enlarging:
 
 def convolve_first(editor: Editor, node: ir.Node) -> str | None:
     """Conv(Resize(x), W, B) -> Resize(Conv(x, W, B))."""
-    results = _results(node)
+    results = pointwise_results(node)
     resize = _enlarging(node.inputs[0])
     if results is None or resize is None:
         return "it is not pointwise, or reads no enlarged image"
@@ -95,7 +95,7 @@ def convolve_first(editor: Editor, node: ir.Node) -> str | None:
 
 def convolve_apart(editor: Editor, node: ir.Node) -> str | None:
     """Conv(Concat(Resize(x), y), W, B) -> Conv(y, Wy, B) + Resize(Conv(x, Wx))."""
-    results, stack = _results(node), made_by(node.inputs[0], "Concat")
+    results, stack = pointwise_results(node), made_by(node.inputs[0], "Concat")
     weight, kernel = node.inputs[1], constant(node.inputs[1])
     if results is None or weight is None or kernel is None:
         return "it is not pointwise, or its weight is no constant"
@@ -136,7 +136,7 @@ def convolve_apart(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
-def _results(conv: ir.Node) -> int | None:
+def pointwise_results(conv: ir.Node) -> int | None:
     """Return how many channels a pointwise convolution gives; None where it is none."""
     weight, out = conv.inputs[1], conv.outputs[0]
     strides, pads = conv.attributes.get("strides"), conv.attributes.get("pads")

@@ -2,6 +2,7 @@
 
     LEGALIZE                   any model comes into the form that all later stages rely on
     SIMPLIFY                   a legal graph gets smaller, and computes the same
+    SPARE_ARITHMETIC           what is linear goes where it is the least work
     SELECT_KERNELS             a simple graph is rewritten to the operators that run fastest
     SELECT_TRAINING_KERNELS    the same for a training step
     SELECT_LEAN_KERNELS        the same where activations are computed again
@@ -31,12 +32,14 @@ from .fuse_rms_normalization import FuseRmsNormalization
 from .infer_shapes import InferShapes
 from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
+from .join_linears import JoinLinears
 from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .lower_activations import LowerActivations
 from .lower_cross_entropy import LowerCrossEntropy
+from .lower_einsum import LowerEinsum
 from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
 from .make_scatters_deterministic import MakeScattersDeterministic
@@ -45,6 +48,7 @@ from .names_and_order import SortNodes, UniqueNames
 from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
 from .reduce_strength import ReduceStrength
+from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
@@ -72,6 +76,7 @@ LEGALIZE: tuple[Pass, ...] = (
 
 SIMPLIFY: tuple[Pass, ...] = (
     EliminateDeadCode(),
+    LowerEinsum(),
     FoldConstants(),
     InlineBranches(),
     SpellSlices(),
@@ -90,6 +95,16 @@ SIMPLIFY: tuple[Pass, ...] = (
     EliminateDeadCode(),
 )
 
+_MOVE_LINEAR: tuple[Pass, ...] = (PoolBeforeConv(), ConvolveFirst(), JoinLinears())
+
+# Before layers are quantised: afterwards they can no longer be moved.
+SPARE_ARITHMETIC: tuple[Pass, ...] = (
+    *_MOVE_LINEAR,
+    MergeChains(),
+    RemoveNoOps(),
+    EliminateDeadCode(),
+)
+
 # Each of these rewrites is here because it was measured against onnxruntime's own optimisation of
 # the same graph. Measured without gain, and so not here: one matrix product for queries, keys and
 # values (1.01x), Gemm for MatMul and Add of constant weights (1.00x: onnxruntime does it), masks
@@ -98,8 +113,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     SpellAxes(),  # not for speed: the operators give wrong shapes
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
-    PoolBeforeConv(),
-    ConvolveFirst(),
+    *_MOVE_LINEAR,
     ConvolveRows(),
     LowerLrn(),
     GatherShuffles(),
@@ -109,6 +123,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     ChooseAdditions(),
     FuseProducts(),
     MakeScattersDeterministic(),  # not for speed: the operator gives wrong results
+    RefuseEmpty(),  # not for speed: the operators end the process
     OwnStatistics(),  # not for speed: the fastest kernel has a side effect
     EliminateDeadCode(),
 )

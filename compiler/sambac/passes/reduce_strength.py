@@ -6,6 +6,11 @@
 for floats, to the bit. A square that goes into a mean stays a Pow, and a division of a matrix
 product a Div: onnxruntime recognises normalisations and attention by these.
 
+PyTorch's attention, whose mask may hide a whole row, where shares are NaN, and nowhere below 0,
+takes one operator instead of two, to the bit and in a third of their time:
+
+    Where(IsNaN(s), 0, s)  ->  ThresholdedRelu(s, 0)    s = Softmax(x) in float32
+
 onnxruntime has a quick kernel for reductions along the first axis. Where axes of one element stand
 before the one that is reduced, it takes another, which reads down the columns: 3 to 16 times as
 long for sums, and 2 to 4 times for maxima where the channels fill the same lines of the cache. Its
@@ -29,6 +34,7 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute, static_shape
 
@@ -41,6 +47,8 @@ _PIXELS = 16
 """So many numbers side by side are a vector."""
 _ALIASES = 1024
 """Pixels of which a multiple fills the same lines of a cache, channel by channel."""
+_THRESHOLDS = 10
+"""The first opset with ThresholdedRelu."""
 _SOFTMAX_OF_AN_AXIS, _AXES_ARE_INPUTS = 13, 18
 """The opsets from which Softmax concerns one axis, and all reductions take axes as an input."""
 
@@ -74,6 +82,25 @@ def divide(editor: Editor, node: ir.Node) -> str | None:
     factor = editor.initializer(inverse, f"{divisor.name}_inverse", origin=[divisor])
     editor.replace(node, "Mul", x, factor)
     return None
+
+
+def shares(editor: Editor, node: ir.Node) -> str | None:
+    """Where(IsNaN(s), 0, s) -> ThresholdedRelu(s, 0), s = Softmax(x)."""
+    wrong, instead, kept = node.inputs
+    test, zeros = made_by(wrong, "IsNaN"), constant(instead)
+    if kept is None or made_by(kept, "Softmax") is None or kept.dtype != ir.DataType.FLOAT:
+        return "it is no choice of shares in float32, which are 0 or more"
+    if test is None or test.inputs[0] is not kept or not _is_zero(zeros):
+        return "it is not 0 in the place of NaN"
+    if editor.opset < _THRESHOLDS or kept.shape is None or kept.shape != node.outputs[0].shape:
+        return "the shape changes or is unknown, or the opset is too old"
+    editor.replace(node, "ThresholdedRelu", kept, alpha=0.0)
+    return None
+
+
+def _is_zero(content: Array | None) -> bool:
+    """Tell whether a constant is 0 throughout, and not -0."""
+    return content is not None and not np.any(content) and not np.any(np.signbit(content))
 
 
 @dataclass(frozen=True)
@@ -143,4 +170,5 @@ class ReduceStrength(RulePass):
         "Div": (divide,),
         **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"), (reduce_first,)),
         "Softmax": (share_channels,),
+        "Where": (shares,),
     }

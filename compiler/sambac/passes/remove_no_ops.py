@@ -7,6 +7,7 @@
                                shape unchanged and known           ->  x   (Slice: steps 1)
     Transpose(x, perm=0,1,..)                                      ->  x
     Pad(x, 0..0)               pads constant                       ->  x
+    Resize(x)                  to the sizes it has, or scales 1    ->  x   (no region cut out)
     Concat(x), Sum(x), Max(x), Min(x), Mean(x), Split(x) to one    ->  x
     Clip(x)                    without bounds                      ->  x
     x * 1, 1 * x, x / 1, x - 0, x ** 1, and x + 0 for integers     ->  x   (shape unchanged)
@@ -27,10 +28,12 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.graph.nodes import input_at, int_attribute, static_shape, text_attribute
 
 from .rewriting import Rule, RulePass, constant, integers, made_by, used
 
+_REGIONS = 11
+"""The first opset whose Resize reads a region before its scales."""
 _NEUTRAL = {"Mul": 1, "Div": 1, "Sub": 0, "Pow": 1, "Add": 0}
 
 
@@ -87,6 +90,15 @@ def _pad(editor: Editor, node: ir.Node) -> str | None:
     if pads is None or any(pads):
         return "the pads are not known to be 0"
     return _first_input(editor, node)
+
+
+def _resize(editor: Editor, node: ir.Node) -> str | None:
+    if text_attribute(node, "coordinate_transformation_mode", "") == "tf_crop_and_resize":
+        return "it cuts out a region"
+    scales = constant(input_at(node, 2 if editor.opset >= _REGIONS else 1))
+    if input_at(node, 3) is None and (scales is None or not np.all(scales == 1)):
+        return "the scales are not known to be 1"
+    return _same_shape(editor, node)
 
 
 def _only_input(editor: Editor, node: ir.Node) -> str | None:
@@ -152,6 +164,7 @@ class RemoveNoOps(RulePass):
         "Slice": (_slice,),
         "Transpose": (_transpose,),
         "Pad": (_pad,),
+        "Resize": (_resize,),
         "Split": (_only_output,),
         "Clip": (_clip,),
         **dict.fromkeys(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import onnx_ir as ir
 
 from pef.text import plural
+from sambac.arch import load_device
 from sambac.errors import CompileError
 from sambac.facts import LayerNumbers
 from sambac.frontend import Source
@@ -22,7 +23,7 @@ from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 from .expected import ExpectedOutput, read_expected
 from .fallback import Goal, Trials, measured_outputs
 from .measuring import ranges_of
-from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, work_of
+from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, time_shares, work_of
 from .samples import Batch, read_samples
 
 _NOTHING = (
@@ -92,7 +93,8 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         more = "" if chosen.weights_only else ", or a convolution"
         warnings.append(_NOTHING.format(options.precision, more))
     applied = _applied(layers, but, {n: e for n, e in measured.in_sequence.items() if n in outputs})
-    rows = tuple(_rows(model, layers, work, measured))
+    arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
+    rows = tuple(_rows(model, layers, work, measured, time_shares(model, arch)))
     return QuantizedLayers(rows, (*applied, *scores) if batches else (), tuple(warnings))
 
 
@@ -136,10 +138,16 @@ def _applied(
 
 
 def _rows(
-    model: ir.Model, layers: Sequence[FoundLayer], work: int, measured: _Measured
+    model: ir.Model,
+    layers: Sequence[FoundLayer],
+    work: int,
+    measured: _Measured,
+    times: Mapping[ir.Node, float],
 ) -> list[LayerNumbers]:
-    """Return a row for each layer."""
+    """Return a row for each layer; `times` are the shares of the operators of the model now."""
     noted = {row.layer: row for row in map(LayerNote.noted, model.graph) if row is not None}
+    time_of = {str(node.name): time for node, time in times.items()}
+    time_of |= {row.layer: t for node, t in times.items() if (row := LayerNote.noted(node))}
     rows = []
     for layer in layers:
         row = noted.get(layer.name)
@@ -151,6 +159,7 @@ def _rows(
                 scale=row.scale if row else "",
                 weights=row.weights if row else 0.0,
                 share=layer.work / max(work, 1),
+                time=time_of.get(layer.name, 0.0),
                 alone=measured.alone.get(layer.name),
                 in_sequence=measured.in_sequence.get(layer.value),
             )

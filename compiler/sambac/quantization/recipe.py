@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 from onnx import defs
 
+from sambac.arch import Arch
 from sambac.errors import CompileError
 from sambac.graph.nodes import all_nodes
 from sambac.numerics.integers import ByteScale
@@ -84,6 +85,25 @@ def layers_of(model: ir.Model, recipe: LayerRecipe) -> list[FoundLayer]:
 def work_of(model: ir.Model) -> int:
     """Return the arithmetic operations of one run of `model`."""
     return sum(flops_of(node) for node in all_nodes(model.graph))
+
+
+def time_shares(model: ir.Model, arch: Arch) -> dict[ir.Node, float]:
+    """Return what each operator of the main graph takes of the time of all of them.
+
+    Each is by itself on the whole of `arch`, and takes as long as its arithmetic or as reading its
+    constants from memory does, whichever is longer.
+    """
+    rate = arch.peak_flops.value * arch.compute_efficiency.value
+    speed = arch.speed(arch.main_memory)
+
+    def seconds(node: ir.Node) -> float:
+        tensors = [value.const_value for value in {*node.inputs} if value is not None]
+        read = sum(tensor.nbytes for tensor in tensors if tensor is not None)
+        return max(flops_of(node) / rate, read / speed if speed else 0.0)
+
+    found = {node: seconds(node) for node in model.graph}
+    together = sum(found.values()) or 1.0
+    return {node: time / together for node, time in found.items()}
 
 
 def images_of(model: ir.Model) -> Iterator[str]:

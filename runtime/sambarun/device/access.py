@@ -102,10 +102,11 @@ class Access:
             raise RunError("\n".join(problems))
         return found
 
-    def write(self, given: Mapping[str, object]) -> None:
-        """Copy values to where runs read them. Raises `RunError` for all problems, writes nothing.
+    def write(self, given: Mapping[str, object]) -> bool:
+        """Copy values to where runs read them; return whether a seed of masks is among them.
 
         Inputs get memory of their own, which later runs read if they are not given another value.
+        Raises `RunError` for all problems, and writes nothing then.
         """
         require(values=(given, _VALUES))
         problems: list[str] = []
@@ -116,9 +117,18 @@ class Access:
                 expected[name] = known
         feeds, wrong = convert_all(expected, {name: given[name] for name in expected})
         problems += wrong
+        problems += filter(
+            None,
+            (
+                self._state.why_no_number(known.number, name, feeds.tensors[known.number].view())
+                for name, known in expected.items()
+                if known.number in feeds.tensors
+            ),
+        )
         if problems:
             raise RunError("\n".join(problems))
         self._memory.whole(partial(self._put, feeds.tensors))
+        return self._state.seeds(feeds.tensors)
 
     def _put(self, tensors: Mapping[int, TensorAt]) -> None:
         for index, tensor in tensors.items():

@@ -271,7 +271,11 @@ def _convert(value: object, expected: Expected, feeds: Feeds, check: _Check) -> 
 
 
 def _as_array(value: object, number: int) -> Array:
-    """Return `value` as an array; numbers and lists that have no type of their own take ours."""
+    """Return `value` as an array; numbers and lists that have no type of their own take ours.
+
+    Those that ours cannot hold keep numpy's type for them: whole numbers would wrap around, and
+    finite ones become infinite.
+    """
     target = dtypes.numpy_dtype(number)
     if number == dtypes.STRING:
         return np.asarray(value, dtype=object)
@@ -279,8 +283,18 @@ def _as_array(value: object, number: int) -> Array:
         untyped = np.asarray(value)
         if untyped.size and not np.can_cast(untyped.dtype, target, "same_kind"):
             return untyped
-        return untyped.astype(target)
+        with np.errstate(over="ignore"):
+            typed = untyped.astype(target)
+        return typed if _holds(typed, untyped) else untyped
     return np.asarray(value)
+
+
+def _holds(typed: Array, untyped: Array) -> bool:
+    """Tell whether `typed` has the numbers of `untyped`, but for digits of those with a point."""
+    if typed.dtype.kind in "iub":
+        return np.array_equal(typed, untyped)
+    finite = np.isfinite(typed.astype(np.complex128 if typed.dtype.kind == "c" else np.float64))
+    return np.array_equal(finite, np.isfinite(untyped))
 
 
 def _same_type(array: Array, came: int | None, number: int) -> bool:

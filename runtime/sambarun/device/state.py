@@ -53,6 +53,7 @@ class StateStore:
         self._memory = memory
         self._argins = self._argin_views()
         self._options = {argin.name: argin.option for argin in image.program.argins}
+        self._options_by_symbol = {argin.symbol: argin.option for argin in image.program.argins}
         self._setters: dict[tuple[str, ...], dict[str, str]] = {}
         self._seeds = seed_names(image.program)
         # Memory begins as zeros, and optimizer state that no step uses is never touched.
@@ -211,6 +212,24 @@ class StateStore:
         }
         self._memory.whole(partial(self._set, numbers))
         return not self._seeds.isdisjoint(numbers)
+
+    def why_no_number(self, index: int, name: str, value: Array) -> str:
+        """Return why the argin `index`, here called `name`, cannot be `value`; else nothing.
+
+        So it does for what is no argin.
+        """
+        option = self._options_by_symbol.get(index)
+        try:
+            if option is not None:
+                number(option, name, value.item())
+        except RunError as error:
+            return str(error)
+        return ""
+
+    def seeds(self, symbols: Iterable[int]) -> bool:
+        """Tell whether an argin that seeds masks is among `symbols`."""
+        rows = self._image.program.argins
+        return not {row.symbol for row in rows if row.name in self._seeds}.isdisjoint(symbols)
 
     def _set(self, numbers: Mapping[str, float]) -> None:
         for argin, value in numbers.items():

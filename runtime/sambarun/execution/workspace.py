@@ -257,7 +257,8 @@ class Workspace:
     def write(self, given: Mapping[str, object]) -> None:
         """Copy values to symbols by name."""
         self.runs.forget_last()  # what it wrote may be written over now
-        self._access.write(given)
+        if self._access.write(given):
+            self._host.clock.forwards = 0
 
     def input_buffer(self, name: str) -> Array:
         """Return the memory in which an input stays from run to run."""

@@ -78,7 +78,9 @@ def resolve(program: pef.Program, asked: Selection) -> Chosen:
         reduction=asked.reduction,
     )
     if chosen.separate:
-        return chosen._replace(graph=_graph_of_parts(program, chosen, asked.graph))
+        chosen = chosen._replace(graph=_graph_of_parts(program, chosen, asked.graph))
+        _require_some(program, chosen)
+        return chosen
     number = _graph(program, chosen, asked.train, asked.graph)
     if not calls_of(program, number) and set(chosen.section_types or ()) == _FORWARD:
         chosen = chosen._replace(section_types=None)  # all results are constants
@@ -209,6 +211,20 @@ def _require_types(program: pef.Program, chosen: Chosen, graph: int) -> None:
         raise RunError(
             f"The graph '{name}' has no sections of type {', '.join(missing)}; it has {has}."
         )
+
+
+def _require_some(program: pef.Program, chosen: Chosen) -> None:
+    """Raise `RunError` where nothing is all that was asked for, though each alone names some."""
+    asked = {
+        "types": [kind.name for kind in chosen.section_types or ()],
+        "ids": [str(number) for number in chosen.section_ids or ()],
+        "calls": [str(number) for number in chosen.calls or ()],
+    }
+    given = [
+        f"{what} {listed(names, _NAMES_SHOWN, ', ')}" for what, names in asked.items() if names
+    ]
+    if given and not select(program, chosen):
+        raise RunError(f"No section has {' and '.join(given)}: nothing would run.")
 
 
 def _graph_of_parts(program: pef.Program, chosen: Chosen, name: str | None) -> int:

@@ -23,15 +23,15 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
     ValueError,
 )
 
-# Where onnxruntime's code stands that raised an error: a file with a line, and a function.
-_SOURCE = re.compile(r"^/\S+:\d+ .*?\) ")
+# Where onnxruntime's code stands that raised an error: a file with a line, a function, its types.
+_SOURCE = re.compile(r"^/\S+:\d+ .*?\) (\[with [^\]]*\] )?")
 
 
 def message_of(error: Exception) -> str:
     """Return what onnxruntime said on one line, without its code numbers and source positions."""
-    text = _SOURCE.sub("", str(error))
+    text = str(error)
     for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
-        text = text.rpartition(preamble)[2] or text
+        text = _SOURCE.sub("", text.rpartition(preamble)[2] or text)
     number, _, rest = text.partition(" : ")
     if number.isdigit():
         text = rest.partition(" : ")[2]

@@ -21,6 +21,7 @@ import numpy as np
 
 import pef
 from pef import dtypes
+from pef.arguments import COUNT
 from pef.files import replacing
 from pef.foreign import reading, why
 from pef.states import ZERO_KINDS
@@ -38,8 +39,6 @@ _FORMAT = "1"
 _MODEL = frozenset({pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER})
 _NUMBERS = frozenset({pef.SymbolKind.ARGIN, pef.SymbolKind.OPT_STATE})
 _SHOWN = 20
-# More steps, batches or seeds than anybody has.
-_MOST_STEPS = 1 << 63
 
 
 class _Slice(Protocol):
@@ -253,14 +252,7 @@ def _position(name: str, metadata: Mapping[str, str]) -> Position:
     with reading(refuse):
         clock = Clock(int(metadata["steps"]), int(metadata["forwards"]))
         cursor = Cursor(**json.loads(metadata["cursor"]))
-    counts = (
-        clock.steps,
-        clock.forwards,
-        cursor.step,
-        cursor.epoch,
-        cursor.batch,
-        cursor.shuffle or 0,
-    )
-    if any(type(count) is not int or not 0 <= count < _MOST_STEPS for count in counts):
+    counts = (clock.steps, clock.forwards, cursor.step, cursor.epoch, cursor.batch)
+    if not all(map(COUNT.fits, counts)):
         raise refuse(ValueError(f"{cursor} and {clock} are no counts"))
     return Position(clock, cursor, metadata.get("program", ""))

@@ -18,7 +18,7 @@ import numpy as np
 
 import pef
 from pef import dtypes
-from pef.arguments import BY_NAME, NAME, WHOLE, Kind, instance
+from pef.arguments import BY_NAME, COUNT, NAME, WHOLE, Kind, instance
 from pef.states import TRAIN_GRAPH
 from pef.text import plural
 from pef.wording import did_you_mean, listed
@@ -32,7 +32,6 @@ _NAMES_SHOWN = 10
 Batch = dict[str, Array]
 
 _PROGRAM = Kind("a pef.Program", lambda v: hasattr(v, "graphs") and hasattr(v, "symbols"))
-_COUNT = WHOLE.at_least(0)
 _SOME = WHOLE.at_least(1)
 
 
@@ -54,10 +53,10 @@ class Cursor:
         if all(type(number) is int and number >= 0 for number in numbers) and self.shuffle is None:
             return  # as in most steps
         require(
-            step=(self.step, _COUNT),
-            epoch=(self.epoch, _COUNT),
-            batch=(self.batch, _COUNT),
-            shuffle=(self.shuffle, _COUNT.or_none()),
+            step=(self.step, COUNT),
+            epoch=(self.epoch, COUNT),
+            batch=(self.batch, COUNT),
+            shuffle=(self.shuffle, COUNT.or_none()),
         )
 
 

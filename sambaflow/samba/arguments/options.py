@@ -68,14 +68,14 @@ def listed(optimizers: Optimizers) -> tuple[torch.optim.Optimizer, ...]:
     return found
 
 
-def check_mapping(mapping: str | None) -> None:
-    """Raise `SambaError` for a `mapping` that there is not; None and nothing leave it to others."""
-    given: object = mapping
-    if given is not None and (not isinstance(given, str) or given not in (*MAPPINGS, "")):
-        raise SambaError(
-            f"there is no mapping {mapping!r}{did_you_mean(str(mapping), MAPPINGS)}; it is one of "
-            f"{', '.join(MAPPINGS)}"
-        )
+def check_mapping(mapping: object) -> str | None:
+    """Return `mapping`, None or nothing too. Raises `SambaError` for one that there is not."""
+    if mapping is None or (isinstance(mapping, str) and mapping in (*MAPPINGS, "")):
+        return mapping
+    raise SambaError(
+        f"there is no mapping {mapping!r}{did_you_mean(str(mapping), MAPPINGS)}; it is one of "
+        f"{', '.join(MAPPINGS)}"
+    )
 
 
 def check_options(options: Mapping[str, object]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from operator import is_, itemgetter
 from typing import SupportsFloat, TypeAlias, cast
 
+from torch import Tensor
 from torch.optim import Optimizer
 
 from sambaflow.samba.errors import SambaError
@@ -34,7 +35,8 @@ class _Watched:
     """A parameter group, and what it held when it was last looked at.
 
     `argins` are those that each number of `numbers` sets: one, more in a program of several graphs.
-    `fixed` are the options that no argin sets, with what they were.
+    `fixed` are the options that no argin sets, with what they were. `members` are the parameters
+    that it was traced with, `listed` is the list of them that was seen last.
     """
 
     optimizer: Optimizer
@@ -42,6 +44,8 @@ class _Watched:
     get: Callable[[Group], tuple[object, ...]]
     argins: Mapping[str, tuple[tuple[str, ...], ...]]
     fixed: Mapping[str, object]
+    members: tuple[Tensor, ...]
+    listed: Sequence[Tensor]
     last: tuple[object, ...] | None = None
     held: Mapping[str, object] = field(default_factory=dict)
 
@@ -121,7 +125,10 @@ def _watched(
     options = [*kind.options, *([_MAXIMIZE] if _MAXIMIZE in group else [])]
     fixed = [option for option in options if option not in there] if there else []
     get = itemgetter(*there, *fixed) if len(there) + len(fixed) > 1 else lambda _: ()
-    return _Watched(optimizer, number, get, there, {item: group[item] for item in fixed})
+    members, listed = tuple(group["params"]), group["params"]
+    return _Watched(
+        optimizer, number, get, there, {item: group[item] for item in fixed}, members, listed
+    )
 
 
 def _clip(
@@ -163,7 +170,14 @@ def _norms(clips: Iterable[_Clip]) -> Mapping[str, object]:
 
 def _look(watched: _Watched) -> Mapping[str, object]:
     group = watched.optimizer.param_groups[watched.number]
-    now = watched.get(group)
+    try:
+        now, listed = watched.get(group), group["params"]
+    except KeyError as error:
+        raise SambaError(
+            f"the {type(watched.optimizer).__name__} has no {error} any more; give it a number"
+        ) from None
+    if listed is not watched.listed or len(listed) != len(watched.members):
+        _require_same_members(watched, listed)
     if _same(now, watched.last):
         return watched.held
     plain = _is_plain(now)
@@ -179,6 +193,17 @@ def _look(watched: _Watched) -> Mapping[str, object]:
             watched.held = numbers
         watched.last = now if plain else None
     return watched.held
+
+
+def _require_same_members(watched: _Watched, listed: Sequence[Tensor]) -> None:
+    """Raise `SambaError` for a group of other parameters: a run trains what was compiled."""
+    if {*map(id, listed)} != {*map(id, watched.members)}:
+        raise SambaError(
+            f"the {type(watched.optimizer).__name__} has a group of {len(listed)} parameters, "
+            f"which are not the {len(watched.members)} that it had when it was traced: a run "
+            f"trains those; compile and trace the model again"
+        )
+    watched.listed = listed
 
 
 def _require_same_formula(watched: _Watched, group: Group) -> None:

@@ -124,12 +124,15 @@ class DeviceSide:
         """Copy the buffers of `model` from the device to the host, once a PEF is loaded."""
         pef = self.pef
         if pef is not None:
+            pef.require_known(model, ())
             pef.fetch(buffers_of(model), inplace=inplace)
 
     @checked()
     def sync_buffers_to_rdu(self, model: nn.Module) -> None:
         """Copy the buffers of `model` from the host to the device."""
-        self.loaded().send(buffers_of(model))
+        pef = self.loaded()
+        pef.require_known(model, ())
+        pef.send(buffers_of(model))
 
     @checked(optimizer=instance(Optimizer, "an optimizer"))
     def fetch_states(self, optimizer: Optimizer) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isclose
 from typing import SupportsFloat, cast
 
 import torch
@@ -28,6 +29,8 @@ _LEFT_OUT = {
 }
 """Those of them that change training, and why a program may not have them."""
 _CHANGING = _LEFT_OUT.keys()
+_AS_FLOAT32 = 1e-6
+"""How near, of their size, numbers are that a program keeps as float32."""
 
 
 class UnknownHyperparameterWarning(UserWarning):
@@ -82,6 +85,26 @@ class Hyperparameters:
         """
         self._values = Values(optimizers, self.names, graphs or {}) if optimizers else None
         self._state = replace(self._state, held=())
+
+    def look_at_rates(self, models: Iterable[torch.nn.Module], pef: str) -> None:
+        """Take note of the dropouts of traced `models`; warn of rates that `pef` has otherwise.
+
+        Those of a program are its own: what modules hold is read when they are compiled.
+        """
+        found = {name: rate for model in models for name, rate in _rates(model)}
+        self.left_out = tuple(n for n, rate in found.items() if not rate and n not in self.names)
+        compiled = self._state.wanted
+        other = {
+            name: rate
+            for name, rate in found.items()
+            if not isclose(rate, compiled.get(name, rate), rel_tol=_AS_FLOAT32)
+        }
+        if other:
+            rows = [f"{n} is {r:g} in the model, {compiled[n]:g} in it" for n, r in other.items()]
+            warn(
+                f"{pef} was compiled with other rates of dropout: {listed(rows, 3, '; ')}. Runs "
+                f"take its own; compile it again, or give session.run hyperparam_dict={other}"
+            )
 
     def settings(
         self, given: Mapping[str, float] | None, *, train: bool | None
@@ -214,13 +237,11 @@ class Hyperparameters:
         return found
 
 
-def rates_left_out(model: torch.nn.Module) -> tuple[str, ...]:
-    """Return what the rates of those dropouts in `model` are called that a program does without."""
-    return tuple(
-        f"{path}.p" if path else "p"
-        for path, module in model.named_modules()
-        if isinstance(module, _DropoutNd) and not module.p
-    )
+def _rates(model: torch.nn.Module) -> Iterator[tuple[str, float]]:
+    """Yield the rates of the dropouts in `model`, by what a program calls them."""
+    for path, module in model.named_modules():
+        if isinstance(module, _DropoutNd):
+            yield (f"{path}.p" if path else "p"), module.p
 
 
 def _what_is_wrong(given: object) -> str | None:

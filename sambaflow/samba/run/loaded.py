@@ -23,7 +23,7 @@ from sambarun import Selection
 
 from .asked import SectionsAsked, SectionsNamed, Selector
 from .device import SambaDevice, load_device
-from .hyperparameters import Hyperparameters, rates_left_out
+from .hyperparameters import Hyperparameters
 from .matching import is_inference, require_graphs_match, require_match
 from .optimizer_matching import learning
 from .runtime_profile import RuntimeProfile
@@ -86,7 +86,8 @@ class LoadedPef:
     def follow(self, model: nn.Module, optimizers: tuple[Optimizer, ...]) -> None:
         """Let the numbers of the optimizers of `model` count from the next run on."""
         self.hyperparameters.follow(optimizers)
-        self.hyperparameters.left_out = rates_left_out(model)
+        if optimizers:
+            self.hyperparameters.look_at_rates([model], str(self.device.path))
         self._watch = FreezeWatch(learning([(model, optimizers)]))
 
     def follow_graphs(self, wanted: Mapping[str, Sequence[SambaTensor]], *, transfer: bool) -> None:
@@ -99,8 +100,8 @@ class LoadedPef:
         require_graphs_match(device, traced, wanted)
         users = {n: find_traced(traced, n, stop).optimizers for n, stop in wanted.items()}
         self.hyperparameters.follow(group_optimizers(traced), users)
-        self.hyperparameters.left_out = tuple(
-            rate for graph in traced if graph.optimizers for rate in rates_left_out(graph.model)
+        self.hyperparameters.look_at_rates(
+            [graph.model for graph in traced if graph.optimizers], str(device.path)
         )
         self._watch = FreezeWatch(learning((graph.model, graph.optimizers) for graph in traced))
         self.inference = not device.host.trains

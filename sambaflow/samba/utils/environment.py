@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from sambaflow.samba.arguments.checked import checked
-from sambaflow.samba.arguments.kinds import PATH
+from sambaflow.samba.arguments.kinds import COUNT, PATH, ArgumentKind, whole
 
 __all__ = [
     "fix_rdu_affinity",
@@ -24,7 +24,14 @@ _LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
-@checked()
+_SEED = ArgumentKind(
+    "a whole number from -2**63 to 2**64 - 1",
+    lambda value: COUNT.fits(value) and -(2**63) <= whole(value) < 2**64,
+)
+"""What PyTorch takes for a seed."""
+
+
+@checked(seed=_SEED)
 def set_seed(seed: int) -> None:
     """Seed the random numbers of Python, NumPy and torch; what the host draws then repeats."""
     random.seed(seed)

@@ -20,8 +20,11 @@ Stored = Mapping[str, Any]
 _CHOICES = ("by", "operator", "formulation", "dtype", "sizes")
 _LAYER_TEXTS = ("layer", "operator", "precision", "scale")
 _LAYER_NUMBERS = ("weights", "share")
-_MEASURED = ("alone", "in_sequence")
-_LAYERS = ("share", "weights", "alone", "in sequence", "type", "precision", "scale", "layer")
+_OPTIONAL = ("time", "alone", "in_sequence")
+_LAYERS = (
+    *("share", "time", "weights", "alone", "in sequence"),
+    *("type", "precision", "scale", "layer"),
+)
 
 
 def take_formulations(options: dict[str, object]) -> list[FormulationRow]:
@@ -70,12 +73,15 @@ def layer_table(report: Report) -> Table:
     """Return the table of layers."""
     rows = [
         (
-            *map(_number, (row["share"], row["weights"], row["alone"], row["in_sequence"])),
+            *map(
+                _number,
+                [row[name] for name in ("share", "time", "weights", "alone", "in_sequence")],
+            ),
             *map(label_text, (row["operator"], row["precision"], row["scale"], row["layer"])),
         )
         for row in report["layers"]
     ]
-    return Table(_LAYERS, rows, _LAYERS[:4], ("alone", "in sequence", "weights", "type"))
+    return Table(_LAYERS, rows, _LAYERS[:5], ("alone", "in sequence", "weights", "type"))
 
 
 def _words(text: str) -> str:
@@ -108,7 +114,7 @@ def _formulation(row: Stored) -> FormulationRow:
 def _is_layer(row: Stored) -> bool:
     texts = all(isinstance(row.get(name), str) for name in _LAYER_TEXTS)
     numbers = all(isinstance(row.get(name), int | float) for name in _LAYER_NUMBERS)
-    measured = all(isinstance(row.get(name), int | float | None) for name in _MEASURED)
+    measured = all(isinstance(row.get(name), int | float | None) for name in _OPTIONAL)
     return texts and numbers and measured
 
 
@@ -120,6 +126,7 @@ def _layer(row: Stored) -> LayerRow:
         scale=row["scale"],
         weights=row["weights"],
         share=row["share"],
+        time=row.get("time"),
         alone=row.get("alone"),
         in_sequence=row.get("in_sequence"),
     )

@@ -83,8 +83,8 @@ def parts(report: Report) -> Iterator[Part]:
     if report["absent"]:
         yield f"Absent weights ({len(report['absent']):,})", absent_lines(report)
     if report["layers"]:
-        title = f"Layers ({len(report['layers']):,}; share of arithmetic, relative errors)"
-        yield title, layer_table(report)
+        what = "shares of arithmetic and time, relative errors"
+        yield f"Layers ({len(report['layers']):,}; {what})", layer_table(report)
     yield from formulation_parts(report)
     yield f"Graphs ({len(report['graphs'])}; time is modelled)", _graphs(report)
     for graph in report["graphs"]:

@@ -250,8 +250,9 @@ class MoreRow(TypedDict):
 class LayerRow(TypedDict):
     """In which numbers a layer computes that can be quantised, and how far off that is.
 
-    `share` is that of the model's arithmetic. Errors are relative: of the layer's `weights`, of its
-    result `alone`, and `in_sequence`, behind other layers; None where nothing was measured.
+    `share` is that of the model's arithmetic, `time` that of the modelled time of its operators,
+    None in files that do not tell. Errors are relative: of the layer's `weights`, of its result
+    `alone`, and `in_sequence`, behind other layers; None where nothing was measured.
     """
 
     layer: str
@@ -260,6 +261,7 @@ class LayerRow(TypedDict):
     scale: str
     weights: float
     share: float
+    time: float | None
     alone: float | None
     in_sequence: float | None
 

@@ -10,7 +10,7 @@ from near import assert_near
 
 import sambac
 from benchmarks.device import Compared, rank_correlation
-from benchmarks.device_fit import FITTED, descend, with_constants
+from benchmarks.device_fit import FITTED, descend, described, planned, seconds, with_constants
 from benchmarks.device_points import Prediction, options, predict, predicted, read_points
 from benchmarks.models import language
 from sambac.arch import arch_text, parse_arch
@@ -71,6 +71,7 @@ def test_a_prediction_is_what_the_pef_says_of_its_first_graph():
     program = sambac.compile(module, options(point), inputs=inputs)
     assert found == predicted(program) == Prediction(program.sections[0].estimate.latency, 1)
     assert Compared(point, found).error == found.seconds / point.seconds - 1
+    assert seconds(point, planned(point), described(point.arch)) == pytest.approx(found.seconds)
 
 
 def test_a_step_leaves_out_the_sections_of_the_evaluation():

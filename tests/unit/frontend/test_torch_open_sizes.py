@@ -205,12 +205,51 @@ def test_operators_that_need_other_sizes() -> None:
                 np.testing.assert_allclose(made, want.detach().numpy(), atol=1e-5)
 
 
+class _Ranked(nn.Module):
+    """Medians over an open axis, what is put back where it was, and bags, also of closed lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bags = nn.ModuleList(nn.EmbeddingBag(7, 3, mode=mode) for mode in _MODES)
+        self.closed = nn.EmbeddingBag(7, 3, mode="max", padding_idx=2, include_last_offset=True)
+
+    def forward(self, x: Tensor, ids: Tensor) -> tuple[Tensor, ...]:
+        line, plane = x[:, :1], x.reshape(-1, 1, 2, 4)
+        ends = torch.arange(ids.shape[0] + 1) * ids.shape[1]
+        pooled = (
+            functional.max_unpool1d(*functional.max_pool1d(line, 2, return_indices=True), 2),
+            functional.max_unpool2d(*functional.max_pool2d(plane, 2, return_indices=True), 2),
+        )
+        ranks = (x.median(), x.median(0)[0], x.median(1)[1], x.nanmedian(), x.kthvalue(1, 0)[0])
+        bags = (self.closed(ids.reshape(-1), ends), *(bag(ids) for bag in self.bags))
+        return (*ranks, *pooled, *bags, x.masked_scatter(x > 0, x - 1))
+
+
+_MODES = ("sum", "mean", "max")
+
+
+def test_ranks_pools_and_bags_over_an_open_axis() -> None:
+    torch.manual_seed(0)
+    module = _Ranked().eval()
+
+    def inputs(rows: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(rows, 2, 4), torch.randint(0, 7, (rows, 3))
+
+    program = sambac.compile(module, inputs=inputs(4), dynamic_shapes=({0: _BATCH}, {0: _BATCH}))
+    with sambarun.load(program) as executable:
+        for rows in (1, 3, 6):
+            x, ids = inputs(rows)
+            found = executable.run({"x": x.numpy(), "ids": ids.numpy()})
+            for made, want in zip(found.values(), module(x, ids), strict=True):
+                np.testing.assert_allclose(made, want.detach().numpy(), atol=1e-6)
+
+
 def test_an_operator_that_needs_sizes() -> None:
     class Filled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return x.masked_scatter(x > 0, x)
+            return x.logcumsumexp(0)
 
-    message = r"needs sizes that dynamic_shapes leaves open \(the shape \[.*\] is open; fix all"
+    message = r"needs sizes that dynamic_shapes leaves open \(the shape \[.*\] is open; fix axes 0"
     with pytest.raises(sambac.CompileError, match=message):
         sambac.compile(Filled(), inputs=(torch.ones(2, 3),), dynamic_shapes=({0: _BATCH},))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import onnx
@@ -13,6 +13,7 @@ from training_programs import COLUMNS, ROWS, Reference, batches, linear_regressi
 import pef
 import sambac
 import sambarun
+from sambahost.arrays import holds
 from sambahost.errors import HostError, NoStartError
 from sambahost.model_session import ModelSession
 
@@ -154,3 +155,59 @@ def test_a_forward_pass_is_kept_for_its_backward_pass(session: ModelSession) -> 
         with session.restored(kept[seed]):
             session.run(backward, {})
         assert torch.equal(session.read("net.w__grad"), expected[seed])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "kept"),
+    [
+        (torch.int32, torch.tensor([2**31 - 1]), True),
+        (torch.int32, torch.tensor([2**40]), False),
+        (torch.uint8, torch.tensor([-1]), False),
+        (torch.int64, torch.tensor([2.0]), True),
+        (torch.int64, torch.tensor([1.5]), False),
+        (torch.int64, torch.tensor([torch.nan]), False),
+        (torch.bool, torch.tensor([2]), False),
+        (torch.float32, torch.tensor([0.1, torch.inf, torch.nan], dtype=torch.float64), True),
+        (torch.float32, torch.tensor([1e300], dtype=torch.float64), False),
+        (torch.float16, torch.tensor([70000]), False),
+        (torch.float8_e4m3fn, torch.tensor([1000.0]), False),
+        (torch.float32, torch.tensor([1 + 0j]), False),
+    ],
+)
+def test_a_type_holds_what_neither_wraps_around_nor_becomes_infinite(
+    dtype: torch.dtype, value: torch.Tensor, kept: bool
+) -> None:
+    assert holds(dtype, value) is kept
+
+
+def _ways(session: ModelSession) -> dict[str, Callable[[torch.Tensor], object]]:
+    """How a tensor gets to the device: as the input of a run, or written there."""
+    return {
+        "hold": lambda value: session.hold({"net.x": value}),
+        "write": lambda value: session.write("net.x", value),
+    }
+
+
+@pytest.mark.parametrize("way", ["hold", "write"])
+def test_a_minus_that_is_a_mark_arrives(session: ModelSession, way: str) -> None:
+    value = _hold(session)["net.x"]
+    for given in (value * 2, torch._neg_view(value), torch._neg_view(value.t().contiguous().t())):
+        _ways(session)[way](given)
+        assert torch.equal(session.read("net.x"), given)
+
+
+@pytest.mark.parametrize("way", ["hold", "write"])
+@pytest.mark.parametrize(
+    ("odd", "said"),
+    [
+        (torch.Tensor.to_sparse, r"sparse_coo .* give tensor\.to_dense"),
+        (torch.Tensor.to_mkldnn, r"mkldnn .* give tensor\.to_dense"),
+    ],
+)
+def test_layouts_without_a_number_for_each_element_are_refused(
+    session: ModelSession, way: str, odd: Callable[[torch.Tensor], torch.Tensor], said: str
+) -> None:
+    value = _hold(session)["net.x"]
+    with pytest.raises(HostError, match=said):
+        _ways(session)[way](odd(value))
+    assert torch.equal(session.read("net.x"), value)

@@ -203,3 +203,44 @@ def test_scatters_reduce_numbers_of_32_bits(
     (scatter,) = (node for node in model.graph if node.op_type == op_type)
     assert (scatter.inputs[0].dtype == ir.DataType.FLOAT) == wide
     assert model.graph.outputs[0].dtype == ir.DataType[type_.upper()]
+
+
+_NOT_COMPUTED = {
+    "LSTM": ("y = LSTM <hidden_size = 1> (x, w, w)", "double", "[1,1,1]", "[1,4,1]"),
+    "GRU": ("y = GRU <hidden_size = 1> (x, w, w)", "double", "[1,1,1]", "[1,3,1]"),
+    "Mod": ("y = Mod (x, w)", "float", "[2]", "[2]"),
+    **{
+        f"Resize of {kind}": ('y = Resize <mode = "cubic"> (x, , s)', kind, "[1,1,4,4]", "[2]")
+        for kind in ("uint8", "int8", "int32")
+    },
+}
+
+
+@pytest.mark.parametrize("name", _NOT_COMPUTED)
+def test_kernels_that_are_listed_for_more_types_than_they_compute(
+    legalized: Legalized, name: str
+) -> None:
+    """onnxruntime takes them, and each run fails."""
+    body, kind, x, w = _NOT_COMPUTED[name]
+    ports = f"({kind}{x} x, {kind}{w} w, float[4] s) => ({kind}[n] y)"
+    text = f'<ir_version: 10, opset_import: ["": 22]> g {ports} {{ {body} }}'
+    if "Resize" in name:
+        text = text.replace("[n] y", "[1,1,n,m] y")
+    text = text.replace("double[n] y", "double[a,b,c,d] y")
+    with pytest.raises(CompileError, match="onnxruntime's CPU kernel has no"):
+        legalized(text)
+
+
+@pytest.mark.parametrize("op_type", ["ScatterElements", "ScatterND"])
+@pytest.mark.parametrize("reduction", ["max", "min"])
+def test_extrema_of_truths_are_those_of_numbers(
+    legalized: Legalized, op_type: str, reduction: str
+) -> None:
+    index = "int64[2]" if op_type == "ScatterElements" else "int64[2,1]"
+    body = f'y = {op_type} <reduction = "{reduction}"> (x, i, u)'
+    ports = f"(bool[4] x, {index} i, bool[2] u) => (bool[4] y)"
+    model = legalized(f'<ir_version: 10, opset_import: ["": 22]> g {ports} {{ {body} }}')
+    scatter = next(node for node in model.graph if node.op_type == op_type)
+    assert scatter.inputs[0] is not None
+    assert scatter.inputs[0].dtype == ir.DataType.UINT8
+    open_session(ir.to_proto(model).SerializeToString())

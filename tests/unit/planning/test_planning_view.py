@@ -13,7 +13,7 @@ from sambac.planning.view import ValueRole
 
 def view(text: str, version: int = 21, *, states=(), clone_views: bool = False):
     """Return the view of a model in ONNX's text form, its nodes named after their outputs."""
-    header = f'<ir_version: 10, opset_import: ["" : {version}]>'
+    header = f'<ir_version: 10, opset_import: ["" : {version}, "com.microsoft" : 1]>'
     proto = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(header + text))
     for node in proto.graph.node:
         node.name = node.name or node.output[0]
@@ -241,3 +241,23 @@ def test_a_convolution_keeps_its_filters():
         }"""
     )
     assert found.held == {"f"}
+
+
+@pytest.mark.parametrize(
+    ("given", "result", "formula"),
+    [
+        ("uint8[1,2,8,8] x, uint8[3,2,3,3] w", "uint8[1,3,6,6] y",
+         "QLinearConv(x, s, z, w, s, z, s, z)"),
+        ("uint8[90,3] x, uint8[3,4] w", "uint8[90,4] y", "QLinearMatMul(x, s, z, w, s, z, s, z)"),
+        ("uint8[90,3] x, uint8[3,4] w", "uint8[90,4] y",
+         "com.microsoft.QGemm(x, s, z, w, s, z, c, s, z)"),
+        ("float[90,32] x, uint8[4,1,32] w", "float[90,4] y",
+         "com.microsoft.MatMulNBits<K=32, N=4, bits=8, block_size=32>(x, w, r)"),
+        ("int8[90,3] x, int8[3,4] w", "int32[90,4] y", "MatMulInteger(x, w)"),
+        ("uint8[1,2,8,8] x, uint8[3,2,3,3] w", "int32[1,3,6,6] y", "ConvInteger(x, w)"),
+    ],
+)  # fmt: skip
+def test_quantised_products_keep_their_weights_not_a_scale(given, result, formula):
+    others = "float s, uint8 z, int32[4] c, float[4] r"
+    found = view(f"g ({given}, {others}) => ({result}) {{ y = {formula} }}")
+    assert found.held == {"w"}

@@ -35,7 +35,12 @@ def _profile(executable, batch, given):
     return executable.profile(batch, hyperparams=given).outputs["loss"]
 
 
-@pytest.fixture(params=[_step, _run, _parts, _profile])
+def _written(executable, batch, given):
+    executable.write({"seed": 7.0, "drop.p": 0.5, "sgd.lr": 0.0} if given else {})
+    return executable.step(batch)["loss"]
+
+
+@pytest.fixture(params=[_step, _run, _parts, _profile, _written])
 def call(request):
     return request.param
 
@@ -61,6 +66,13 @@ def test_a_seed_given_again_repeats_step_for_step(call):
     assert found[:3] == found[3:]
 
 
+def test_seeds_beside_each_other_make_masks_of_their_own():
+    """Up to where a seed is refused, as float64 does not tell it from its neighbours."""
+    seeds = [s for near in (0, 2**31, 2**53 - 2) for s in (near, near + 1, -near - 1)]
+    assert len(set(losses(_step, [{**SEEDED, "seed": seed} for seed in seeds]))) == len(set(seeds))
+
+
+@pytest.mark.parametrize("call", [_step, _run, _parts, _profile])
 def test_other_hyperparameters_leave_the_masks_alone(call):
     assert losses(call, [SEEDED, {"lr": 0.0}]) == losses(call, [SEEDED, None])
 

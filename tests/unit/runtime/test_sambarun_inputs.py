@@ -154,3 +154,34 @@ def test_inputs_written_in_another_size_are_read_in_that_size(executable, good):
         executable.write({**sized, "half": good["half"]})
         for _ in range(3):
             np.testing.assert_array_equal(executable.run({})["y"], np.full((size, 3), 3))
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "kept"),
+    [
+        ([2**31 - 1], TensorProto.INT32, True),
+        ([2**40], TensorProto.INT32, False),
+        ([1e38, np.inf, np.nan], TensorProto.FLOAT, True),
+        ([1e39], TensorProto.FLOAT, False),
+        ([70000], TensorProto.FLOAT16, False),
+        ([0.1], TensorProto.BFLOAT16, True),
+    ],
+)
+def test_numbers_of_a_list_neither_wrap_around_nor_become_infinite(
+    spec_type, sec_type, value_type, value, number, kept
+):
+    node = helper.make_node("Identity", ["x"], ["y"])
+    shape = (len(value),)
+    spec = spec_type(
+        sections=[sec_type([node], ["x"], ["y"])],
+        values={"x": value_type(shape, number), "y": value_type(shape, number)},
+        inputs=["x"],
+        outputs=["y"],
+    )
+    with sambarun.load(spec.program()) as loaded:
+        if kept:
+            found = loaded.run({"x": value})["y"].astype(np.float64)
+            np.testing.assert_allclose(found, value, rtol=1e-2)
+        else:
+            (problem,) = problems(loaded, {"x": value})
+            assert problem.startswith("Input 'x' is ")

@@ -158,6 +158,8 @@ def test_a_program_without_sections_says_so(spec_type, value_type, what, message
     [
         ({"section_ids": [0, 2, 9]}, "no section 2, 9; sections go from 0 to 1"),
         ({"calls": [-1]}, "no call -1; calls go from 0 to 1"),
+        # Each names something, and both together nothing.
+        ({"section_ids": [0], "calls": [1]}, "No section has ids 0 and calls 1: nothing would run"),
     ],
 )
 def test_unknown_sections_and_calls_are_errors(chain_pef, x, what, message):

@@ -169,7 +169,9 @@ def test_unknown_names_are_listed_with_all_known_ones(executable):
         ({"lr": True}, "'lr' is True; a number was expected"),
         ({"lr": float("nan")}, "'lr' is nan; a finite number was expected"),
         ({"p": 1.5}, "'p' is 1.5; a probability, 0 to 1, was expected"),
-        ({"seed": 1.5}, "'seed' is 1.5; a whole number was expected"),
+        ({"seed": 1.5}, "'seed' is 1.5; a whole number between -2\\*\\*53 and 2\\*\\*53 was"),
+        ({"seed": 2**53 + 1}, "'seed' is 9007199254740992.0; a whole number between"),
+        ({"seed": -(2**60)}, "'seed' is -1.1.*e\\+18; a whole number between"),
         ({"lr": -1.0}, "'lr' is -1.0; a finite number from 0 on was expected"),
         ({"sgd.momentum": -0.1}, "'sgd.momentum' is -0.1; a finite number from 0 on was expected"),
         ({"drop.p": -0.1}, "'drop.p' is -0.1; a probability, 0 to 1, was expected"),
@@ -179,6 +181,24 @@ def test_values_that_are_none_are_refused_and_nothing_is_set(executable, given, 
     with pytest.raises(sambarun.RunError, match=message):
         executable.step(batches(1)[0], {"momentum": 0.5, **given})
     assert executable.argins["sgd.momentum"] == 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("sgd.lr", -1.0), ("sgd.lr", np.nan), ("drop.p", 3.0), ("seed", 0.5)]
+)
+def test_what_is_written_to_a_hyperparameter_is_as_what_is_set(executable, name, value):
+    with pytest.raises(sambarun.RunError, match=f"'{name}' is {value}; a .* was expected"):
+        executable.write({"sgd.momentum": 0.5, name: value})
+    assert executable.argins["sgd.momentum"] == 0.9
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 63, 1.0, True, "0"])
+def test_a_seed_that_would_be_another_s_is_refused(seed):
+    with (
+        sambarun.load(lazy().program()) as executable,
+        pytest.raises(sambarun.RunError, match="a whole number from 0 to"),
+    ):
+        executable.initialize(seed)
 
 
 def test_hyperparameters_are_kept(executable):

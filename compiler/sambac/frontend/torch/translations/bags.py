@@ -5,10 +5,24 @@ A row that is not to learn no ONNX operator knows, and of bags the exporter make
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, from_the_start, op, sizes, stop
+from .operators import (
+    Size,
+    constant,
+    counted,
+    filled,
+    from_the_start,
+    lengths,
+    more,
+    op,
+    size,
+    sizes,
+    stop,
+)
 
 _SUM, _MEAN, _MAX = range(3)
 """As PyTorch numbers the modes."""
@@ -34,19 +48,25 @@ def embedding_bag(
     """
     if scale_grad_by_freq:
         raise NotImplementedError("embeddings with scale_grad_by_freq do not train")
-    (count,), (bags,), (_, width) = sizes(indices), sizes(offsets), sizes(weight)
-    bags -= int(include_last_offset)
+    count, bags = size(indices, 0), more(size(offsets, 0), -int(include_last_offset))
+    rows_of_all, width = sizes(weight)
     rows = op.Gather(weight, from_the_start(indices))
     if per_sample_weights is not None:
         rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [-1]))
     bag = _bag_of_each(offsets, count, bags, closed=include_last_offset)
     if padding_idx is not None:
-        padding = op.Equal(indices, op.CastLike(padding_idx % sizes(weight)[0], indices))
+        padding = op.Equal(indices, op.CastLike(padding_idx % rows_of_all, indices))
         bag = op.Where(padding, op.CastLike(bags, bag), bag)  # one more, which is dropped
-    places = op.Expand(op.Unsqueeze(bag, [-1]), constant(np.asarray([count, width], np.int64)))
+    places = op.Expand(op.Unsqueeze(bag, [-1]), lengths(count, width))
     assert weight.dtype is not None
-    result = _reduced(rows, places, mode, np.zeros((bags + 1, width), weight.dtype.numpy()), count)
-    return op.Slice(result, [0], [bags], [0]), bag, op.Identity(offsets), op.Identity(offsets)
+    bags_and_one = _Bags(more(bags, 1), width, weight.dtype.numpy())
+    result = _reduced(rows, places, mode, bags_and_one, count)
+    return (
+        op.Slice(result, [0], lengths(bags), [0]),
+        bag,
+        op.Identity(offsets),
+        op.Identity(offsets),
+    )
 
 
 def decomposed_bag(
@@ -74,59 +94,71 @@ def decomposed_bag(
     )
 
 
-def _bag_of_each(offsets: ir.Value, count: int, bags: int, *, closed: bool) -> ir.Value:
+def _bag_of_each(offsets: ir.Value, count: Size, bags: Size, *, closed: bool) -> ir.Value:
     """Return the number of the bag that each of `count` places lies in, which it has to.
 
     If they are `closed` the last offset is where the last bag ends; places behind it get a number
     that is out of range.
     """
     begins = op.Cast(from_the_start(offsets), to=ir.DataType.INT64)
-    one = constant(np.ones(bags + int(closed), np.int64))
-    none = constant(np.zeros(count + 1, np.int64))  # bags at the very end are empty
+    one = filled(np.int64(1), more(bags, int(closed)))
+    none = filled(np.int64(0), more(count, 1))  # bags at the very end are empty
     marks = op.ScatterElements(none, begins, one, axis=0, reduction="add")
     begun = op.CumSum(marks, constant(np.asarray(0, np.int64)))
     numbers = op.Sub(begun, constant(np.asarray(1, np.int64)))
-    found = op.Slice(numbers, [0], [count], [0])
+    found = op.Slice(numbers, [0], lengths(count), [0])
     found.dtype = ir.DataType.INT64
-    known = np.asarray([*range(bags), bags + 1], np.int64)
-    return op.Gather(constant(known), from_the_start(found))
+    known = op.Concat(counted(bags), lengths(more(bags, 1)), axis=0)
+    return op.Gather(known, from_the_start(found))
 
 
-def _reduced(rows: ir.Value, places: ir.Value, mode: int, none: np.ndarray, count: int) -> ir.Value:
-    """Return the sums, means or maxima of the `count` rows by place; `none`, zeros, without any."""
-    zeros = constant(none)
+@dataclass(frozen=True)
+class _Bags:
+    """Rows that elements are reduced to."""
+
+    rows: Size
+    width: int
+    dtype: np.dtype
+
+    def of(self, content: float) -> ir.Value:
+        """Return the table full of `content`."""
+        return filled(self.dtype.type(content), self.rows, self.width)
+
+
+def _reduced(rows: ir.Value, places: ir.Value, mode: int, table: _Bags, count: Size) -> ir.Value:
+    """Return the sums, means or maxima of the `count` rows by place; zeros without any."""
+    zeros = table.of(0)
     if mode == _SUM:
         return op.ScatterElements(zeros, places, rows, axis=0, reduction="add")
-    ones = constant(np.ones((count, none.shape[1]), none.dtype))
+    ones = filled(table.dtype.type(1), count, table.width)
     number = op.ScatterElements(zeros, places, ones, axis=0, reduction="add")
     if mode == _MEAN:
         total = op.ScatterElements(zeros, places, rows, axis=0, reduction="add")
-        one = constant(np.ones((), none.dtype))
+        one = constant(np.ones((), table.dtype))
         return op.Div(total, op.Max(number, one))
-    return op.Where(op.Greater(number, 0.0), _first_largest(rows, places, none, count), zeros)
+    return op.Where(op.Greater(number, 0.0), _first_largest(rows, places, table, count), zeros)
 
 
-def _first_largest(rows: ir.Value, places: ir.Value, none: np.ndarray, count: int) -> ir.Value:
+def _first_largest(rows: ir.Value, places: ir.Value, table: _Bags, count: Size) -> ir.Value:
     """Return the first of the largest elements of each bag, which alone gets the gradient.
 
     As PyTorch keeps an element until a larger one comes, a NaN counts where a bag begins with it,
     and nowhere else.
     """
-    lowest = constant(np.full_like(none, -np.inf))
-    known = op.Where(op.IsNaN(rows), constant(np.asarray(-np.inf, none.dtype)), stop(rows))
-    largest = op.ScatterElements(lowest, places, known, axis=0, reduction="max")
+    lowest, beyond = constant(np.asarray(-np.inf, table.dtype)), lengths(count)
+    known = op.Where(op.IsNaN(rows), lowest, stop(rows))
+    largest = op.ScatterElements(table.of(-np.inf), places, known, axis=0, reduction="max")
     equal = op.Equal(rows, op.GatherElements(largest, places, axis=0))
-    order = constant(np.tile(np.arange(count, dtype=np.int64)[:, None], (1, none.shape[1])))
-    beyond = constant(np.full(none.shape, count, np.int64))
-
-    padded = op.Concat(rows, constant(np.full_like(none[:1], np.nan)), axis=0)
+    order = op.Expand(op.Unsqueeze(counted(count), [-1]), lengths(count, table.width))
+    none = op.Expand(beyond, lengths(table.rows, table.width))
+    padded = op.Concat(rows, filled(table.dtype.type(np.nan), 1, table.width), axis=0)
 
     def first(candidates: ir.Value) -> ir.Value:
-        place = op.ScatterElements(beyond, places, candidates, axis=0, reduction="min")
+        place = op.ScatterElements(none, places, candidates, axis=0, reduction="min")
         return op.GatherElements(padded, place, axis=0)
 
     begin = first(order)
-    best = first(op.Where(equal, order, constant(np.asarray(count, np.int64))))
+    best = first(op.Where(equal, order, beyond))
     return op.Where(op.IsNaN(begin), begin, best)
 
 

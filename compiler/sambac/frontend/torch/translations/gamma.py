@@ -77,6 +77,8 @@ def _polygamma(n: int, x: ir.Value) -> ir.Value:
     left = op.Sub(op.Neg(right) if n % 2 else right, slope)
     # From its sides digamma goes to both infinities.
     pole = math.nan if n == 0 else math.copysign(math.inf, (-1) ** (n + 1))
+    if n:  # the others go to the same infinity from the right, also where 0 has a sign
+        poles = op.Or(poles, op.Equal(op.Reciprocal(x), number(-math.inf, x)))
     return op.Where(poles, number(pole, x), op.Where(low, left, right))
 
 

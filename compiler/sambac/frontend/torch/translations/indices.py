@@ -6,6 +6,7 @@ of the run. Plain indexing, `take` and `index_fill` know negative ones, and are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -20,12 +21,15 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 
 from .operators import (
     constant,
+    filled,
     from_the_start,
+    lengths,
+    merged,
     number,
     op,
     rank,
     reshaped,
-    sizes,
+    size,
     typed,
     with_axes,
 )
@@ -121,12 +125,11 @@ def unpool(
 
     The exporter numbers all planes on, so that an index may lie in the one before.
     """
-    shape, axes = sizes(x), len(output_size)
-    outer = shape[:-axes]
+    axes = len(output_size)
+    outer = [size(x, axis) for axis in range(rank(x) - axes)]
     assert x.dtype is not None
-    plane = int(np.prod(output_size))
-    none = constant(np.zeros((*outer, plane), x.dtype.numpy()))
-    count = int(np.prod(shape[-axes:]))
-    flat = [reshaped(value, (*outer, count)) for value in (x, from_the_start(indices))]
-    filled = op.ScatterElements(none, flat[1], flat[0], axis=len(outer))
-    return reshaped(filled, (*outer, *output_size))
+    none = filled(x.dtype.numpy().type(0), *outer, math.prod(output_size))
+    flat = [merged(value, axes) for value in (from_the_start(indices), x)]
+    found = op.ScatterElements(none, *flat, axis=len(outer))
+    shape = lengths(*outer, *output_size)
+    return op.Reshape(found, shape, allowzero=1)

@@ -219,8 +219,8 @@ def place(kind: str) -> Translation:
     def translate(x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
         """Return where the first one lies along the axis `dim`, or among all."""
         if dim is None:
-            flat = _flat(x)
-            at = translate(flat, 0)
+            line = flat(x)
+            at = translate(line, 0)
             return op.Reshape(at, constant(np.ones(rank(x), np.int64))) if keepdim else at
         found = _PLACES[kind](x, dim, keepdim)
         if not is_float(x) or rank(x) == 0:
@@ -286,7 +286,7 @@ def sort_stable(
     return sort(x, dim, descending)
 
 
-def _flat(x: ir.Value) -> ir.Value:
+def flat(x: ir.Value) -> ir.Value:
     """Return `x` with all elements along one axis."""
     result = op.Reshape(x, [-1])
     shape = () if x.shape is None else x.shape.dims

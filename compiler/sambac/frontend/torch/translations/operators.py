@@ -133,6 +133,55 @@ def sizes(value: ir.Value, *axes: int) -> tuple[int, ...]:
     return known
 
 
+Size = int | ir.Value
+"""The size of an axis: a number, or an int64 [1] that a program finds where the axis is open."""
+
+
+def size(value: ir.Value, axis: int) -> Size:
+    """Return the size of `value` along `axis`."""
+    assert value.shape is not None
+    known = value.shape[axis]
+    if isinstance(known, int):
+        return known
+    return op.Gather(op.Shape(value), constant(np.asarray([axis], np.int64)))
+
+
+def more(length: Size, by: int) -> Size:
+    """Return `length + by`."""
+    return length + by if isinstance(length, int) else op.Add(length, _vector(by))
+
+
+def lengths(*given: Size) -> ir.Value:
+    """Return a vector of sizes, as operators take a shape."""
+    known = [length for length in given if isinstance(length, int)]
+    if len(known) == len(given):
+        return _vector(*known)
+    parts = [_vector(length) if isinstance(length, int) else length for length in given]
+    return op.Concat(*parts, axis=0)
+
+
+def filled(content: np.generic, *given: Size) -> ir.Value:
+    """Return a tensor of sizes that holds `content` everywhere."""
+    known = [length for length in given if isinstance(length, int)]
+    if len(known) == len(given):
+        return constant(np.full(known, content))
+    return op.Expand(constant(np.asarray(content)), lengths(*given))
+
+
+def counted(length: Size) -> ir.Value:
+    """Return 0, 1, ... `length` - 1."""
+    if isinstance(length, int):
+        return constant(np.arange(length, dtype=np.int64))
+    zero, one = (constant(np.asarray(each, np.int64)) for each in (0, 1))
+    result = op.Range(zero, op.Squeeze(length, [0]), one)
+    result.dtype, result.shape = ir.DataType.INT64, ir.Shape([None])
+    return result
+
+
+def _vector(*content: int) -> ir.Value:
+    return constant(np.asarray(content, np.int64))
+
+
 def rank(value: ir.Value) -> int:
     """Return the number of axes of `value`."""
     assert value.shape is not None

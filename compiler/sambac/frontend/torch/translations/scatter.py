@@ -74,13 +74,13 @@ def masked_scatter(x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
 
     `x` and `mask` broadcast. The exporter's form has indices whose number depends on the mask.
     """
-    shape = constant(np.asarray(np.broadcast_shapes(sizes(x), sizes(mask)), np.int64))
-    x, mask = op.Expand(x, shape), op.Expand(mask, shape)
+    x = op.Expand(x, _shape(mask))
+    mask = op.Expand(mask, op.Shape(x))
     taken = op.CumSum(op.Cast(op.Reshape(mask, [-1]), to=ir.DataType.INT64), 0)
     place = op.Max(op.Sub(taken, 1), op.Constant(value_ints=[0]))
-    last = op.Constant(value_ints=[math.prod(sizes(source)) - 1])
+    last = op.Sub(op.Size(source), 1)
     found = op.Gather(op.Reshape(source, [-1]), op.Min(place, last))
-    return op.Where(mask, op.Reshape(found, shape), x)
+    return op.Where(mask, op.Reshape(found, op.Shape(x)), x)
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,15 @@ def logcumsumexp(x: ir.Value, dim: int) -> ir.Value:
 
 
 def sinc(x: ir.Value) -> ir.Value:
-    """sin(pi x) / (pi x), 1 at 0, where it is flat."""
-    zero = op.Equal(x, number(0.0, x))
-    angle = op.Where(zero, number(1.0, x), op.Mul(x, math.pi))
-    return op.Where(zero, number(1.0, x), op.Div(op.Sin(angle), angle))
+    """sin(pi x) / (pi x), near 0 as a series, whose slope keeps its digits there."""
+    angle = op.Mul(x, math.pi)
+    near = op.Less(op.Abs(angle), number(0.5, x))
+    square = op.Mul(*[op.Where(near, angle, number(0.0, x))] * 2)
+    series = number(1.0, x)
+    for k in range(8, 0, -1):
+        series = op.Sub(1.0, op.Mul(op.Div(square, float(2 * k * (2 * k + 1))), series))
+    far = op.Where(near, number(1.0, x), angle)
+    return op.Where(near, series, op.Div(op.Sin(far), far))
 
 
 def xlogy(x: ir.Value | float, y: ir.Value | float) -> ir.Value:
