@@ -72,16 +72,16 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "compilation ends after that stage": "compile_depth",
     "chips are chosen by it": "chip_placement_policy device_config",
     "memory is laid out by it": "default_dram_parameters dram_placement_algorithm "
-    "enable_forked_dram_inputs enable_link_past_cache_ios input_queues_on_host "
-    "output_queues_on_host",
+    "enable_forked_dram_inputs enable_link_past_cache_ios enable_single_buffer_fallback "
+    "graph_solver_self_cut_type input_queues_on_host output_queues_on_host",
     "operators give their results in slices by it": "enable_t_streaming manual_t_streaming",
-    "operators are rewritten or not": "enable_auto_fusing enable_consteval enable_conv_prestride "
-    "enable_device_tilize enable_stable_softmax",
+    "operators are rewritten or not": "conv_multi_op_fracture_factor_override enable_auto_fusing "
+    "enable_consteval enable_conv_prestride enable_device_tilize enable_stable_softmax",
     "operators run on the host or not": "cpu_fallback_ops enable_tm_cpu_fallback "
     "enable_tvm_cpu_fallback",
-    "TVM is told by it": "compile_tvm_to_python enable_tvm_constant_prop enable_tvm_dropout "
-    "retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
-    "modules are compiled or run alone, in two programs": "_device_mode",
+    "TVM is told by it": "compile_tvm_to_python convert_framework_params_to_tvm enable_tvm_dropout "
+    "enable_tvm_constant_prop retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
+    "modules are compiled or run alone, in several programs": "_device_mode compile_subgraphs",
     "records of its speed are kept": "_perf_trace",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
@@ -93,9 +93,20 @@ _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
     "balancer_op_override": (lambda op_name, attribute, value: None, "operators get other grids"),
     "dont_fuse": (lambda op_name: None, "an operator stays out of fused ones"),
     "insert_fracture_group": (lambda nodes, chip_ids=None: None, "several chips share operators"),
+    "insert_buffering_nop": (lambda src_op, dest_ops, **how: None, "a copy is between operators"),
     "insert_nop": (lambda src_op, dest_ops, **options: None, "a copy stands between operators"),
     "manual_fuse": (lambda op_names: None, "operators become one"),
+    "override_dram_parameters": (lambda op_name, force_dram_parameters: None, "weights stay there"),
     "override_dram_queue_placement": (lambda queue_name, **place: None, "a queue lies there"),
+    "override_fracture_factor": (lambda op_name, fracture_factor: None, "an operator is split"),
+    "override_input_buffer_multiplier": (
+        lambda op_name, operand_index, *, multiplier: None,
+        "what comes to an operator has longer buffers",
+    ),
+    "override_multi_op_fracture_factor": (
+        lambda op_name, multi_op_fracture_factor: None,
+        "an operator becomes several",
+    ),
     "override_op_placement": (lambda op_name, **place: None, "an operator lies on those cores"),
     "override_op_size": (lambda op_name, grid_size: None, "an operator gets a grid of that size"),
     "override_t_stream_dir": (lambda op_name, direction: None, "results come in slices, that way"),
@@ -162,7 +173,7 @@ class CompilerConfig(NumberConfig):
             return __getattr__(name)
         if name not in _IDLE:
             raise AttributeError(f"the configuration has no '{name}'{did_you_mean(name, _IDLE)}")
-        return set() if name == "cpu_fallback_ops" else None
+        return {"cpu_fallback_ops": set(), "conv_multi_op_fracture_factor_override": {}}.get(name)
 
     def place_on_new_epoch(self, op_names: Chosen | list[Chosen]) -> None:
         """Let the first of these operators that runs begin a section."""
@@ -209,6 +220,7 @@ def _get_global_compiler_config() -> CompilerConfig:
 
 
 compiler = _get_global_compiler_config
+configure_mixed_precision = _config.configure_mixed_precision
 
 
 def set_configuration_options(**options: object) -> None:

@@ -64,7 +64,6 @@ _MODULE: Mapping[str, str] = {
     "place the model of a pipeline as a PyTorchModule": "transformers",
 }
 
-
 OF_MODULE = {name: says for says, names in _MODULE.items() for name in names.split()}
 """What there is instead, by name, of what is absent in `pybuda`."""
 

@@ -49,10 +49,24 @@ class TestKind(Enum):
 
 
 _SGD = {"type": "sgd", "params": {"learning_rate": 50.0}}
-_IDLE = {
+_STAGE = "verified after that stage of its compiler; verify_all does so after those of this one"
+_IDLE: Mapping[str, tuple[object, str]] = {
     "devmode": (None, "compiled and run in two programs, if at all"),
+    "dump_tensors_path": ("", "told to write their tensors there"),
     "golden_ignore_df_precision": (True, "compared with what formats make of torch's results"),
+    "graph_name": ("graph", "called that in reports"),
+    "intermediates": (True, "compared where their operators meet, too"),
+    "run_golden": (False, "run by its backend's model, too"),
+    "run_net2pipe": (False, "lowered to pipes, too"),
+    "skip_shutdown": (False, "left on their devices"),
     "tti_path": (None, "written to an image, and run from it"),
+    "verify_each_buda_pass": (False, _STAGE),
+    "verify_last": (True, _STAGE),
+    "verify_pipeline_result_vs_framework": (False, _STAGE),
+    "verify_post_autograd_passes": (False, _STAGE),
+    "verify_post_placer": (False, _STAGE),
+    "verify_pybuda_codegen_vs_framework": (False, _STAGE),
+    "verify_tvm_compile": (False, _STAGE),
 }
 """Settings without an effect here: their defaults, and what is done to modules on hardware."""
 
@@ -99,10 +113,23 @@ class VerifyConfig:
     enable_input_gradient_checking: bool = True
     enable_parameter_gradient_checking: bool = True
     waive_gradient_errors: Sequence[str] = ()
-    devmode: object = None
-    golden_ignore_df_precision: bool = True
-    tti_path: object = None
     verify_all: bool = False
+    devmode: object = None
+    dump_tensors_path: str = ""
+    golden_ignore_df_precision: bool = True
+    graph_name: str = "graph"
+    intermediates: bool = True
+    run_golden: bool = False
+    run_net2pipe: bool = False
+    skip_shutdown: bool = False
+    tti_path: object = None
+    verify_each_buda_pass: bool = False
+    verify_last: bool = True
+    verify_pipeline_result_vs_framework: bool = False
+    verify_post_autograd_passes: bool = False
+    verify_post_placer: bool = False
+    verify_pybuda_codegen_vs_framework: bool = False
+    verify_tvm_compile: bool = False
 
     def __post_init__(self) -> None:
         """Warn of what has no effect. Raise `PyBudaError` for what would compare nothing."""

@@ -66,7 +66,8 @@ def gradients(front: nn.Module, back: nn.Module) -> tuple[torch.Tensor, ...]:
     """Torch's loss, the gradient between the two, and that of the first layer's weight."""
     between = front(X)
     loss = nn.functional.mse_loss(back(between), Y)
-    return loss, *torch.autograd.grad(loss, [between, next(front.parameters())])
+    wanted = [between, next(front.parameters())]
+    return loss, *torch.autograd.grad(loss, wanted, retain_graph=True)
 
 
 def test_devices_one_by_one_are_a_pipeline() -> None:
@@ -97,6 +98,14 @@ def test_devices_one_by_one_are_a_pipeline() -> None:
     host.backward(1, zero_grad=True)
     device.backward(1, zero_grad=False)
     near([device.get_parameter_gradients()["first.weight"]], [2 * weight])
+    (once,) = torch.autograd.grad(loss, [back.bias])
+    near([host.get_parameter_gradients()["0.bias"]], [once])
+    push(device, host)
+    device.forward(1)
+    host.forward(1)
+    host.backward(1, zero_grad=False)
+    near([host.get_parameter_gradients()["0.bias"]], [2 * once])
+    device.backward(1, zero_grad=True)
     many = BETWEEN + 1  # more than wait for a device while others run
     for _ in range(many):
         push(device, host)
@@ -207,9 +216,19 @@ def test_torch_evaluates_what_is_placed(forward: str) -> None:
     with pytest.raises(pybuda.PyBudaError, match="cpueval_forward saves one"):
         device.cpueval_backward([], {})
     near(getattr(host, forward)([Y], {}, False), [back(Y)])
+    y, v = Y.clone().requires_grad_(), (2 * back.weight.detach()).requires_grad_()
+    given = {"0.weight": v}
+    expected = nn.functional.linear(y, v, back.bias)
+    near(getattr(host, forward)([y], given, True), [expected])
+    inputs, found = host.cpueval_backward([torch.full_like(expected, 2.0)], given)
+    near([*inputs, found["0.weight"]], torch.autograd.grad(2 * expected.sum(), [y, v]))
     (loss,) = getattr(host, forward)([X[:, :2]], {}, True, [Y])
     near([loss], [nn.functional.mse_loss(back(X[:, :2]), Y)])
     assert host.cpueval_backward([], {}) == ([], {})
+    last = pybuda.TTDevice("last", module=later(nn.Linear(3, 2), "last"))
+    last.place_loss_module(later(nn.MSELoss(), "squares"))
+    (error,) = last.cpueval_forward([X], {}, False, [Y])
+    near([error.mean()], [nn.functional.mse_loss(last.cpueval_forward([X], {}, False)[0], Y)])
     device.cpueval_forward([x], {}, True)
     with pytest.raises(pybuda.PyBudaError, match=r"gradients of shapes \[\[1\]\] came for outputs"):
         device.cpueval_backward([torch.ones(1)], {})
@@ -237,7 +256,15 @@ def test_a_device_is_compiled_by_itself() -> None:
     for compiles in (host.compile_for, host.compile_for_pt, host.compile_for_tf):
         near(compiles((Y,), compiler_cfg=None, microbatch_size=1, verify_cfg=None), [back(Y)])
         near(compiles((Y,), targets=[Y]), [nn.functional.mse_loss(back(Y), Y)])
-    assert pybuda.Device.compile_for(host, training=True, microbatch_size=4) is None
+    for compiles in (host.compile_for, host.compile_for_pt):
+        near(compiles((Y,), microbatch_count=3), [back(Y)])
+    counts = {"microbatch_size": 4, "microbatch_count": 2}
+    assert pybuda.Device.compile_for(host, training=True, **counts) is None
+    optimizer = pybuda.optimizers.SGD(RATE, device_params=True)
+    last = pybuda.TTDevice("last", module=later(nn.Linear(3, 2), "last"), optimizer=optimizer)
+    last.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    (losses,) = last.compile_for((X,), targets=(Y,), microbatch_size=2)
+    assert losses.shape == (2, 1)
 
 
 def test_parameters_and_what_optimizers_keep() -> None:
@@ -277,6 +304,12 @@ def test_a_graph_and_what_operators_give() -> None:
     assert device.get_dram_io_queues("output") == [("output_0", (1, 2))]
     with pytest.raises(pybuda.PyBudaError, match="queue_type is 'inputs'; there are input, "):
         device.get_dram_io_queues("inputs")
+    wide = CompilerConfig(default_df_override=pybuda.DataFormat.Bfp2_b)
+    (coarse,) = device.generate_graph(X, compiler_cfg=wide)[1]
+    assert (coarse.value() - front(X)).abs().max() > 0.01
+    exact = pybuda.VerifyConfig(pcc=None, relative_atol=1e-4)
+    with pytest.raises(AssertionError, match="device 'tt': output 0"):
+        device.generate_graph(X, compiler_cfg=wide, verify_cfg=exact)
     assert device.generate_graph(X, trace_only=True)[2] == {}
     with pytest.raises(pybuda.PyBudaError, match="was not compiled yet"):
         device.get_dram_io_queues("input")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+import pybuda
 import sambac
 import sambarun
 from pybuda import DataFormat, MathFidelity, PyBudaError
@@ -139,6 +140,20 @@ def test_what_has_no_effect_says_so() -> None:
     config.amp_level = 3
     with pytest.warns(UserWarning, match="amp_level is 3; levels are 1 and 2, none is used"):
         assert config.rules() == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "attribute"),
+    [
+        ("default_df_override", DataFormat.Bfp8_b, "default_df_override"),
+        ("accumulate_df", DataFormat.Float16_b, "default_accumulate_df"),
+        ("amp_level", 1, "amp_level"),
+    ],
+)
+def test_options_are_attributes(option: str, value: object, attribute: str) -> None:
+    pybuda.set_configuration_options(**{option: value})
+    expected = NumberConfig(**{attribute: value}).rules()
+    assert pybuda.config._get_global_compiler_config().rules() == expected != ()
 
 
 @pytest.mark.parametrize(

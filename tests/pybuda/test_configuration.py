@@ -309,12 +309,33 @@ def test_options_without_an_effect_say_so(option: str, value: object) -> None:
     assert config.settings() == CompilerConfig().settings()
 
 
+def test_what_programs_set_on_the_configuration_is_there() -> None:
+    config = _get_global_compiler_config()
+    for name in (
+        "compile_subgraphs", "convert_framework_params_to_tvm", "enable_single_buffer_fallback",
+        "graph_solver_self_cut_type",
+    ):  # fmt: skip
+        with pytest.warns(UserWarning, match=f"{name}=1: on hardware .*; it has no effect here"):
+            setattr(config, name, 1)
+    config.conv_multi_op_fracture_factor_override["conv"] = 2
+    config.cpu_fallback_ops.discard("embedding")
+    pybuda.config.configure_mixed_precision(op_type="exp", output_df=pybuda.DataFormat.Bfp8_b)
+    assert [rule.output for rule in config.settings().number_rules] == ["Bfp8_b"]
+    pybuda.pybuda_reset()
+    assert config.settings() == CompilerConfig().settings()
+
+
 @pytest.mark.parametrize(
     "hint",
     [
         lambda: pybuda.override_op_size("op", (1, 2)),
         lambda: pybuda.config.override_t_stream_dir("op", "R"),
         lambda: pybuda.config.insert_nop("a", ["b"], hoist_tms=False),
+        lambda: pybuda.config.insert_buffering_nop("a", ["b"], nop_count=2),
+        lambda: pybuda.config.override_dram_parameters("op", True),
+        lambda: pybuda.config.override_fracture_factor("op", 2),
+        lambda: pybuda.config.override_input_buffer_multiplier("op", 0, multiplier=2),
+        lambda: pybuda.config.override_multi_op_fracture_factor("op", 2),
         lambda: _get_global_compiler_config().balancer_op_override("op", "t_stream_shape", (1, 1)),
     ],
 )

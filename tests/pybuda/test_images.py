@@ -183,7 +183,7 @@ def test_an_image_that_says_something_else_is_refused(
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.tti"
     TTDevice("tt0", module=Scaled("s")).compile_to_image(img_path=path, sample_inputs=(X,))
-    data, whole = path.read_bytes(), TTDeviceImage.load_from_disk(path).info()
+    data, whole = path.read_bytes(), TTDeviceImage.from_disk(path).info()
     refused = 0
     for index in range(0, len(data), len(data) // 40):
         damaged = bytearray(data)

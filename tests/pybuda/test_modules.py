@@ -58,6 +58,7 @@ def test_a_module_of_modules_runs() -> None:
     module, image = Outer(), torch.tensor([[1.0, -2.0]])
     assert module.run(image)[0].value().tolist() == [[24.5, -47.5]]
     assert {*PREPARED} == {"outer"}
+    assert module(x=pybuda.Tensor(image)).value().tolist() == [[24.5, -47.5]]
 
 
 def test_parameters_are_given_by_name() -> None:

@@ -90,6 +90,8 @@ def _require_near(found: Array, case: Case) -> None:
         (lambda t: op.Conv2dTranspose("", t, t, padding=[0, 1, 0, 0]), "differs from side to side"),
         (lambda t: op.Dropout("", t, p=1), "Dropout: p is 1; a share from 0 to below 1"),
         (lambda t: op.MaxPool2d("", t, 2, return_indices=True), "an operator has one result"),
+        (lambda t: op.AdvIndex("", t, t, 1), "AdvIndex: dimension 1 came; 0 is supported"),
+        (lambda t: op.Resize3d("", t, (8, 12, 12), "linear"), "'linear' is no method; nearest_n"),
         (lambda t: op.Squeeze("", t, 1), "dimension 1 has 4 elements, not 1"),
         (lambda t: op.HStack("", pybuda.Tensor(torch.zeros(2, 2))), r"\(..., depth, rows, columns"),
         (lambda t: t + t.value(), "a Tensor came as an operand; a pybuda Tensor, a Parameter or"),

@@ -74,7 +74,7 @@ def test_the_page_has_every_option() -> None:
 
 def test_the_page_has_every_public_name() -> None:
     assert {*pybuda.__all__} <= {row.name for row in ROWS if not row.missing}
-    assert sorted(row.name for row in _rows(_BEYOND)) == sorted(BEYOND)
+    assert sorted({row.name for row in _rows(_BEYOND)}) == sorted(BEYOND)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.name}({','.join(row.parameters)})")

@@ -20,7 +20,8 @@ from sambahost.crew import Action, Crew
 @pytest.mark.parametrize("kind", [pybuda.TTDevice, pybuda.CPUDevice])
 def test_a_module_that_is_placed_twice_runs_twice(kind) -> None:
     double = Times(2)
-    device = kind("d", module=[later(double, "a.b"), later(double, "a_b"), later(Times(3), "type")])
+    device = kind("d")
+    device.place_module([later(double, "a.b"), later(double, "a_b"), later(Times(3), "type")])
     device.push_to_inputs(ONE)
     near(pybuda.run_inference().get(timeout=60), [12 * ONE])
 

@@ -189,9 +189,9 @@ def test_who_syncs_waits_for_what_was_begun() -> None:
             threading.Event().wait(0.2)
             return x
 
-    device = on("cpu", "cpu0", Slow())
+    first, device = on("tt", "tt0", nn.ReLU()), on("cpu", "cpu0", Slow())
     pybuda.sync()  # nothing was begun
-    for sync in (pybuda.sync, device.sync):
+    for sync in (pybuda.sync, device.sync, first.sync):
         results = pybuda.run_inference(inputs=[(ONE,), (2 * ONE,)])
         sync()
         near(results.get_nowait(), [ONE])

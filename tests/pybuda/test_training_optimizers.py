@@ -26,14 +26,18 @@ from pybuda import optimizers
 OPTIMIZERS = {
     "sgd": (optimizers.SGD(0.1, device_params=True), lambda p: torch.optim.SGD(p, 0.1)),
     "adam decay": (
-        optimizers.Adam(0.02, 0.8, 0.95, 1e-7, 0.1, device_params=True),
-        lambda p: torch.optim.Adam(p, 0.02, (0.8, 0.95), 1e-7, 0.1),
+        optimizers.Adam(0.02, 0.8, 0.95, 0.01, 0.1, device_params=True),
+        lambda p: torch.optim.Adam(p, 0.02, (0.8, 0.95), 0.01, 0.1),
     ),
     "adam w": (
         optimizers.Adam(0.02, weight_decay=0.1, device_params=True, enable_adam_w=True),
         lambda p: torch.optim.AdamW(p, 0.02, weight_decay=0.1),
     ),
     "adamw": (optimizers.AdamW(0.02, device_params=True), lambda p: torch.optim.AdamW(p, 0.02)),
+    "adamw decay": (
+        optimizers.AdamW(0.02, 0.8, 0.95, 0.01, 0.1, device_params=True),
+        lambda p: torch.optim.AdamW(p, 0.02, (0.8, 0.95), 0.01, 0.1),
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from contextlib import nullcontext
 
 import onnx_ir as ir
@@ -209,6 +210,27 @@ def test_runs_of_a_program_are_verified() -> None:
         pybuda.run_inference(module, inputs=[(RAMP,)], _verify_cfg=1)
 
 
+@pytest.mark.parametrize("sequential", [False, True])
+def test_training_in_one_call_is_verified(monkeypatch, sequential: bool) -> None:
+    device = pybuda.TTDevice(
+        "tt0",
+        module=pybuda.PyTorchModule("layer", nn.Linear(8, 4)),
+        optimizer=pybuda.optimizers.SGD(0.1, device_params=True),
+    )
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+
+    def train(**more: object) -> pybuda.Tensor:
+        device.push_to_inputs(RAMP)
+        device.push_to_target_inputs(torch.zeros(len(RAMP), 4))
+        checkpoints = pybuda.run_training(_sequential=sequential, **more)
+        return checkpoints.get(timeout=60)
+
+    assert train(_verify_cfg=VerifyConfig(**ALL))
+    monkeypatch.setattr(SampleTrainer, "gradients", _twice(SampleTrainer.gradients))
+    with pytest.raises(AssertionError, match=r"device 'tt0': gradient of parameter '.*' is up to"):
+        train(_verify_cfg=VerifyConfig(**ALL))
+
+
 def test_inputs_are_drawn_as_they_are_described() -> None:
     table, seen = nn.Embedding(25000, 4), []
     module = pybuda.PyTorchModule("table", table)
@@ -237,8 +259,24 @@ def test_devices_of_the_program_are_left_alone() -> None:
 
 
 def test_what_has_no_effect_is_told() -> None:
-    with pytest.warns(UserWarning, match="tti_path: on hardware .* it has no effect here"):
-        VerifyConfig(tti_path="image.tti")
+    idle = {
+        "devmode": 1,
+        "dump_tensors_path": "there",
+        "graph_name": "net",
+        "tti_path": "image.tti",
+    }
+    last = dict.fromkeys(("golden_ignore_df_precision", "intermediates", "verify_last"), False)
+    stages = (
+        "run_golden", "run_net2pipe", "skip_shutdown", "verify_each_buda_pass",
+        "verify_pipeline_result_vs_framework", "verify_post_autograd_passes", "verify_post_placer",
+        "verify_pybuda_codegen_vs_framework", "verify_tvm_compile",
+    )  # fmt: skip
+    for name, value in {**idle, **last, **dict.fromkeys(stages, True)}.items():
+        with pytest.warns(UserWarning, match=f"^{name}: on hardware .* it has no effect here$"):
+            VerifyConfig(**{name: value})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        VerifyConfig(verify_post_placer=False, verify_post_autograd_passes=False)
     with pytest.raises(pybuda.PyBudaError, match="test_kind is 'training'"):
         VerifyConfig(test_kind="training")
     assert TestKind.get_training() == [TestKind.TRAINING, TestKind.TRAINING_RECOMPUTE]

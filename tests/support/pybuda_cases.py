@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy import ndarray as Array
 
 import pybuda
@@ -179,6 +180,9 @@ CASES = {
     "ReduceAvg": unary("ReduceAvg", lambda x: x.mean(-1, keepdims=True), dim=-1),
     "ReduceMax": unary("ReduceMax", lambda x: x.max(-2, keepdims=True), dim=-2),
     "Transpose": unary("Transpose", lambda x: x.swapaxes(1, 2), dim0=-1, dim1=-2),
+    "Transpose to integers": unary(
+        "Transpose", lambda x: np.trunc(x).swapaxes(1, 2), dim0=1, dim1=2, out_dtype=torch.int32
+    ),
     "Reshape": unary("Reshape", lambda x: x.reshape(1, 3, 8), shape=(1, 3, -1)),
     "Unsqueeze": unary("Unsqueeze", lambda x: x[:, :, None], dim=2),
     "Squeeze": unary("Squeeze", lambda x: x[:, :, 0], A[:, :, :1], dim=-1),
@@ -206,6 +210,7 @@ CASES = {
     "VStack": unary(
         "VStack", lambda x: np.concatenate([x[:, z : z + 1] for z in range(4)], -2), CUBE
     ),
+    "VStack pairs": unary("VStack", lambda x: x.reshape(1, 2, 12, 8), CUBE, slices=2),
     "Index": unary("Index", lambda x: x[:, 1:2], dim=1, start=1),
     "Index strides": unary("Index", lambda x: x[..., 1:5:2], dim=-1, start=1, stop=-1, stride=2),
     "Select": unary("Select", lambda x: x[:, :, 2:3], dim=2, index=2),

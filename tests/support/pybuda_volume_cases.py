@@ -33,9 +33,10 @@ def wider(x: Array, sides: tuple[tuple[int, int], ...], value: float = 0.0) -> A
     return np.pad(x, ((0, 0), (0, 0), *sides), constant_values=value)
 
 
-def conv3d(x: Array, sides: tuple[tuple[int, int], ...], stride: int) -> Array:
+def conv3d(x: Array, sides: tuple[tuple[int, int], ...], stride: int, apart: int = 1) -> Array:
     """In two groups."""
-    seen = windows(wider(x, sides), FILTERS.shape[2:], stride)
+    depth, height, width = ((size - 1) * apart + 1 for size in FILTERS.shape[2:])
+    seen = windows(wider(x, sides), (depth, height, width), stride)[..., ::apart, ::apart, ::apart]
     halves = [
         np.einsum("nczyxijk,ocijk->nozyx", seen[:, 2 * g : 2 * g + 2], FILTERS[3 * g : 3 * g + 3])
         for g in (0, 1)
@@ -84,12 +85,29 @@ CASES = {
         (VOLUMES, FILTERS, BIAS),
         conv3d(VOLUMES, ((1, 1), (0, 0), (2, 2)), 1),
     ),
+    "Conv3d dilated": Case(
+        lambda x, w, b: op.Conv3d("", x, w, b, padding=0, dilation=2, groups=2),
+        (VOLUMES, FILTERS, BIAS),
+        conv3d(VOLUMES, ((0, 0),) * 3, 1, 2),
+    ),
     "MaxPool3d": unary(
         "MaxPool3d",
         lambda x: windows(wider(x, ((1, 1),) * 3, -np.inf), (3, 3, 3), 2).max((-1, -2, -3)),
         VOLUMES,
         kernel_size=3,
         stride=2,
+    ),
+    "MaxPool3d dilated": unary(
+        "MaxPool3d",
+        lambda x: windows(
+            wider(x, ((0, 0), (0, 1), (0, 0)), -np.inf), (3, 3, 3), 2
+        )[..., ::2, ::2, ::2].max((-1, -2, -3)),
+        VOLUMES,
+        kernel_size=2,
+        stride=2,
+        padding=0,
+        dilation=2,
+        ceil_mode=True,
     ),
     "MaxPool1d": unary(
         "MaxPool1d",
@@ -99,8 +117,27 @@ CASES = {
         stride=2,
         padding=1,
     ),
+    "MaxPool1d dilated": unary(
+        "MaxPool1d",
+        lambda x: windows(wider(x, ((0, 1),), -np.inf), (3,), 2)[..., ::2].max(-1),
+        ROWS,
+        kernel_size=2,
+        stride=2,
+        dilation=2,
+        ceil_mode=True,
+    ),
     "AvgPool1d": unary(
         "AvgPool1d", lambda x: windows(wider(x, ((1, 1),)), (3,), 1).mean(-1), ROWS, kernel_size=3
+    ),
+    "AvgPool1d of elements": unary(
+        "AvgPool1d",
+        lambda x: np.nanmean(windows(wider(x, ((1, 2),), np.nan), (5,), 2), -1),
+        ROWS,
+        kernel_size=5,
+        stride=2,
+        padding=1,
+        ceil_mode=True,
+        count_include_pad=False,
     ),
     "Resize2d": unary("Resize2d", lambda x: repeated(x, 2, 2, 3), IMAGES, sizes=(6, 10)),
     "Resize2d down": unary(
@@ -193,6 +230,11 @@ CASES = {
         lambda x, s: op.Dequantize("", x, s, 3, 1),
         (BYTES, SCALES),
         (BYTES.astype("float32") - 3) * SCALES[:, None],
+    ),
+    "Dequantize to integers": Case(
+        lambda x, s: op.Dequantize("", x, s, 3, 1, torch.int32),
+        (BYTES, SCALES),
+        np.trunc((BYTES.astype("float32") - 3) * SCALES[:, None]),
     ),
     "Requantize": Case(
         lambda x, a, b: op.Requantize("", x, a, b, 0, 1, torch.int8, axis=1),
