@@ -7,6 +7,7 @@ computes it in float64.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -196,6 +197,14 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
 def test_sizes_choose_what_was_measured_to_be_fast(point: str, sizes: str, name: str) -> None:
     asked = CHOICE_POINTS[point]
     assert asked.guess(posed(asked, sizes)).name == name
+
+
+@pytest.mark.parametrize("none", ["batch", "channels"])
+@pytest.mark.parametrize("name", CHOICE_POINTS)
+def test_of_what_has_no_elements_nothing_is_chosen(name: str, none: str) -> None:
+    point = CHOICE_POINTS[name]
+    problem = replace(posed(point, CONVOLUTIONS[0]), **{none: 0})
+    assert point.guess(problem) is point.fitting(problem)[-1]
 
 
 def test_what_was_measured_wins_over_the_guess_and_both_are_noted() -> None:

@@ -98,8 +98,8 @@ def packs(program: Program) -> Iterator[str]:
     for flat, parts in found.packs.items():
         pack = program.symbols[flat]
         end = pack.offset
-        for part in sorted(parts, key=lambda index: program.symbols[index].offset):
-            symbol = program.symbols[part]
+        symbols = [(program.symbols[part], part) for part in parts]
+        for symbol, part in sorted(symbols, key=lambda found: (found[0].offset, _end(found[0]))):
             if symbol.allocation != pack.allocation or symbol.allocation is None:
                 yield f"'{symbol.name}' does not lie in the memory of its pack '{pack.name}'"
             if part in found.packs:

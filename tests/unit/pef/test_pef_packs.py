@@ -36,6 +36,14 @@ def test_packs_are_found_and_have_no_content_of_their_own() -> None:
     assert {INDEX["w"], INDEX["b"], flat} <= states.all
 
 
+def test_a_part_may_have_no_numbers() -> None:
+    spec = linear_regression()
+    none = Tensor(SymbolKind.WEIGHT, (0,), inside=("flat", 0))
+    flat = {"flat": Tensor(SymbolKind.WEIGHT, (3,)), "none": none}
+    tensors = {**spec.tensors, **flat, "w": replace(spec.tensors["w"], inside=("flat", 0))}
+    assert check_program(replace(spec, tensors=tensors).program()) == []
+
+
 def test_a_pack_may_have_one_part_of_its_own_size() -> None:
     spec = linear_regression()
     tensors = {**spec.tensors, "flat": Tensor(SymbolKind.WEIGHT, (3,))}

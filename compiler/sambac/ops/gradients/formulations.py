@@ -99,10 +99,15 @@ class ChoicePoint(Generic[Problem]):
         return [form for form in self.forms if form.fits(problem)]
 
     def guess(self, problem: Problem) -> Formulation[Problem]:
-        """Return the formulation that is guessed to cost the least; of equals, the first."""
+        """Return the formulation that is guessed to cost the least; of equals, the first.
+
+        Of what has no elements nothing is to be had by choosing, and guesses divide by sizes.
+        """
         fitting = self.fitting(problem)
         if not fitting:
             raise InternalError(f"no formulation of the {self.name} fits {problem}")
+        if any(0 in shape for shape in self.operands(problem)):
+            return fitting[-1]
         return min(fitting, key=lambda form: form.cost(problem))
 
     def question(self, problem: Problem) -> Question:
