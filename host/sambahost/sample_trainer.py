@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from zlib import crc32
 
 import torch
 
@@ -266,10 +267,13 @@ class SampleTrainer:
         self._own = self.request.named()  # values may have been set since
         step = self._compiles(batch, targets, self.before)
         request = self.request
+        seed = crc32(request.device().encode())  # programs of one seed draw the same masks
         stage = TrainedStages(
             [
-                TrainedStage(made, inputs, request.threads(), request.api, request.raises)
-                for made, inputs in zip(step.made, step.inputs, strict=True)
+                TrainedStage(made, size, number, request.threads(), request.api, request.raises)
+                for number, (made, size) in enumerate(
+                    zip(step.made, step.inputs, strict=True), seed
+                )
             ]
         )
         if self.request.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):

@@ -21,6 +21,7 @@ from .wording import reworded
 
 _ALL = sambarun.Selection()
 _RATE = "lr"
+_SEED = "seed"
 AnySession = TypeVar("AnySession", bound=ModelSession)
 
 
@@ -176,18 +177,21 @@ def _chip(session: ModelSession, own: range, calls: Sequence[range]) -> _Chip:
 class TrainedStage(DeviceStage[StepSession]):
     """A program for samples of fixed shapes, whose gradients add up until they are zeroed.
 
-    The first `inputs` of what it takes are inputs, the others targets.
+    The first `inputs` of what it takes are inputs, the others targets. Masks are drawn from `seed`.
     """
 
     def __init__(
         self,
         made: StageProgram,
         inputs: int,
+        seed: int,
         threads: int | None,
         api: str,
         raises: Callable[[str], Exception],
     ) -> None:
         executable = sambarun.load(made.program, threads=threads)
+        argins = made.program.argins
+        executable.write({argin.name: float(seed) for argin in argins if argin.option == _SEED})
         super().__init__(made, StepSession(executable, api), raises)
         self.outputs = made.zeros(made.outputs)
         self.inputs = inputs

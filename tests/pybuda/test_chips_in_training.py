@@ -64,6 +64,26 @@ def test_chips_train_as_one_does(tmp_path: Path) -> None:
         pybuda.pybuda_reset()
 
 
+class Drops(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.other = nn.Dropout(), nn.Dropout()
+        self.scale = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ones = x * self.scale
+        return self.first(ones) + 2 * self.other(ones)
+
+
+def test_chips_draw_masks_of_their_own() -> None:
+    pybuda.set_chip_break("other")
+    device = TTDevice("tt0", num_chips=2, module=later(Drops(), "m"))
+    device.place_loss_module(later(nn.L1Loss(), "loss"))
+    push([(torch.ones(60, 1), torch.zeros(60, 1))], device)
+    pybuda.run_training()
+    assert {*taken(pybuda.get_loss_queue()).tolist()} == {0, 2, 4, 6}
+
+
 class Writes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
