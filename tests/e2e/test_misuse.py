@@ -313,8 +313,8 @@ def test_the_sentence_says_what_came_and_what_was_expected(
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda: Cursor(step=-1), "step is -1; a whole number from 0 on"),
-        (lambda: Cursor(batch=-1, shuffle=3), "batch is -1; a whole number from 0 on"),
+        (lambda: Cursor(step=-1), "step is -1; a whole number from 0 to"),
+        (lambda: Cursor(batch=-1, shuffle=3), "batch is -1; a whole number from 0 to"),
         (lambda: InputSpec((1, -2)), r"shape\[1\] is -2; a tuple of sizes"),
         (lambda: CompileOptions(sections=0), "sections is 0; a whole number above 0"),
     ],
