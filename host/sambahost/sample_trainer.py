@@ -267,15 +267,13 @@ class SampleTrainer:
         self._own = self.request.named()  # values may have been set since
         step = self._compiles(batch, targets, self.before)
         request = self.request
-        seed = crc32(request.device().encode())  # programs of one seed draw the same masks
-        stage = TrainedStages(
-            [
-                TrainedStage(made, size, number, request.threads(), request.api, request.raises)
-                for number, (made, size) in enumerate(
-                    zip(step.made, step.inputs, strict=True), seed
-                )
-            ]
-        )
+        stages = [
+            TrainedStage(made, inputs, request.threads(), request.api, request.raises)
+            for made, inputs in zip(step.made, step.inputs, strict=True)
+        ]
+        for seed, each in enumerate(stages, crc32(request.device().encode())):
+            each.draw_from(seed)
+        stage = TrainedStages(stages)
         if self.request.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
             stage.close()

@@ -177,25 +177,27 @@ def _chip(session: ModelSession, own: range, calls: Sequence[range]) -> _Chip:
 class TrainedStage(DeviceStage[StepSession]):
     """A program for samples of fixed shapes, whose gradients add up until they are zeroed.
 
-    The first `inputs` of what it takes are inputs, the others targets. Masks are drawn from `seed`.
+    The first `inputs` of what it takes are inputs, the others targets.
     """
 
     def __init__(
         self,
         made: StageProgram,
         inputs: int,
-        seed: int,
         threads: int | None,
         api: str,
         raises: Callable[[str], Exception],
     ) -> None:
         executable = sambarun.load(made.program, threads=threads)
-        argins = made.program.argins
-        executable.write({argin.name: float(seed) for argin in argins if argin.option == _SEED})
         super().__init__(made, StepSession(executable, api), raises)
         self.outputs = made.zeros(made.outputs)
         self.inputs = inputs
         self._gradients = [gradient_name(port) for port in made.inputs[:inputs]]
+
+    def draw_from(self, seed: int) -> None:
+        """Let masks be drawn from `seed`: stages of one seed draw the same."""
+        seeds = (argin.name for argin in self.made.program.argins if argin.option == _SEED)
+        self._session.executable.write(dict.fromkeys(seeds, float(seed)))
 
     def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
         """Return the outputs for one sample, and what its backward run needs.
