@@ -172,6 +172,8 @@ def _still_ready(context: Context, verified: VerifyConfig | None) -> AnyPipeline
 def _free(context: Context, training: bool, verified: VerifyConfig | None) -> list[Device]:
     """Return the devices that have something to run, after an end to what they ran."""
     found = working(context, training)
+    if context.pipeline is not None:
+        context.pipeline.crew.settle()  # else what was pushed since would be dropped with its rest
     context.stop()
     for device in found:
         device.verified = verified

@@ -100,7 +100,8 @@ def compile_step(
             sample = (*given, *wanted) if is_last else given
             outputs = outputs if piece is part else _outputs(piece, sample, held)
             names, is_first = ((), False) if made else (batch.names, asked.first)
-            each = _Asked(options, _updates(asked, piece), outputs, names, is_first)
+            updates = _updates(asked, piece, lenient=piece is not part)
+            each = _Asked(options, updates, outputs, names, is_first)
             inputs.append(len(given))
             made.append(_program(piece, each, sample, len(given), held))
             given = made[-1].zeros(made[-1].outputs)
@@ -121,12 +122,12 @@ def _outputs(part: AnyPart, sample: Sequence[Tensor], held: TrainedValues) -> tu
     return tuple(f"output_{index}" for index in range(count))
 
 
-def _updates(asked: StepRequest, piece: AnyPart) -> tuple[sambac.Optimizer, ...]:
-    """Return what updates the parameters of a piece."""
+def _updates(asked: StepRequest, piece: AnyPart, *, lenient: bool) -> tuple[sambac.Optimizer, ...]:
+    """Return what updates the parameters of a piece, `lenient` where none need have a gradient."""
     paths = {id(tensor): path for path, tensor in piece.named_parameters()}
     trains = {name: item for name, item in asked.own.items() if item.requires_grad}
     found = asked.updates({n: paths[id(item)] for n, item in trains.items() if id(item) in paths})
-    return () if found is None else (found,)
+    return () if found is None else (replace(found, lenient=lenient),)
 
 
 def _placed(parts: Sequence[AnyPart]) -> list[tuple[StepPlace, Tensor]]:

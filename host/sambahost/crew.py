@@ -271,11 +271,15 @@ class Crew:
     def require_idle(self) -> None:
         """Raise what `raises` makes if a device has failed, and while threads are at work."""
         self.require_well()
-        last = time.monotonic() + _ENDING
-        while self._is_busy() and time.monotonic() < last:
-            time.sleep(0.001)
+        self.settle()
         if self._is_busy():
             raise self._raises("microbatches are running; get their results before others")
+
+    def settle(self) -> None:
+        """Give threads the moment that they need to end a step whose results are there."""
+        last = time.monotonic() + _ENDING
+        while self._is_busy() and self.error is None and time.monotonic() < last:
+            time.sleep(0.001)
 
     def stop(self) -> None:
         """End all threads, after the microbatch that each is at; what they have not run is lost."""

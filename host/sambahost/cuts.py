@@ -7,6 +7,7 @@ that only pass through. Operators and parameters are called what they are in the
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
 
@@ -98,10 +99,14 @@ def cut(
         return [module]
     if not breaks:
         return [module]
+    from sambac.frontend.torch.regions import without_regions  # loads the compiler
+
     name = module._get_name()  # type: ignore[no-untyped-call]
     try:
-        with in_mode(module, training=True):
+        with in_mode(module, training=True), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's of its own insides
             program = torch.export.export(module, tuple(sample), strict=False)
+            program = without_regions(program, training=True)
         whole = program.module(check_guards=False)
     except Exception as error:  # torch raises errors of all kinds for what it cannot record
         raise HostError(f"{name} cannot be cut at a chip break: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
+from zlib import crc32
 
 import torch
 
@@ -266,12 +267,13 @@ class SampleTrainer:
         self._own = self.request.named()  # values may have been set since
         step = self._compiles(batch, targets, self.before)
         request = self.request
-        stage = TrainedStages(
-            [
-                TrainedStage(made, inputs, request.threads(), request.api, request.raises)
-                for made, inputs in zip(step.made, step.inputs, strict=True)
-            ]
-        )
+        stages = [
+            TrainedStage(made, inputs, request.threads(), request.api, request.raises)
+            for made, inputs in zip(step.made, step.inputs, strict=True)
+        ]
+        for seed, each in enumerate(stages, crc32(request.device().encode())):
+            each.draw_from(seed)
+        stage = TrainedStages(stages)
         if self.request.loss() is not None and any(loss.numel() != 1 for loss in stage.outputs):
             shapes = ", ".join(str([*loss.shape]) for loss in stage.outputs)
             stage.close()

@@ -21,6 +21,7 @@ from .wording import reworded
 
 _ALL = sambarun.Selection()
 _RATE = "lr"
+_SEED = "seed"
 AnySession = TypeVar("AnySession", bound=ModelSession)
 
 
@@ -192,6 +193,11 @@ class TrainedStage(DeviceStage[StepSession]):
         self.outputs = made.zeros(made.outputs)
         self.inputs = inputs
         self._gradients = [gradient_name(port) for port in made.inputs[:inputs]]
+
+    def draw_from(self, seed: int) -> None:
+        """Let masks be drawn from `seed`: stages of one seed draw the same."""
+        seeds = (argin.name for argin in self.made.program.argins if argin.option == _SEED)
+        self._session.executable.write(dict.fromkeys(seeds, float(seed)))
 
     def forward(self, sample: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], ForwardRun]:
         """Return the outputs for one sample, and what its backward run needs.
