@@ -56,8 +56,7 @@ def inference_pipeline(
         queue.Queue() if results is None else results, between, context.intermediates
     )
     rule = None if verified is None else verified.rule()
-    told = compiler().tell_idle
-    made = InferencePipeline(devices, devices[0].inputs, queues, API, told, rule)
+    made = InferencePipeline(devices, devices[0].inputs, queues, API, compiler().tell_idle, rule)
     return _begun(context, made, verified)
 
 
