@@ -150,6 +150,7 @@ def _row(contest: _Contest, peers: tuple[str, ...]) -> list[Cell]:
         samples = files.model.with_name("samples.npz")
         given = _samples(files)
         stacked = {name: np.stack([each[name] for each in given]) for name in given[0]}
+        # The stubs take keywords for `allow_pickle`, too.
         np.savez(samples, **stacked)  # type: ignore[arg-type]
         options = sambac.CompileOptions(precision="int8", calibrate=samples)
     sambac.compile(files.model, options).save(small)

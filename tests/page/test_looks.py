@@ -87,12 +87,17 @@ def test_a_narrow_window_is_no_wider_than_it_is(browser: Browser, pages: dict[st
         browser.resize(1400, 900)
 
 
+def _see_graph(browser: Browser, page: Path) -> None:
+    """Open the graph of a page, and wait until it is laid out."""
+    browser.open(page, "tab=graph")
+    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+
+
 @pytest.mark.parametrize("name", ["ten", "hundreds", "trains"])
 def test_no_section_stands_on_another_one(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    browser.open(pages[name], "tab=graph")
-    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    _see_graph(browser, pages[name])
     boxes = browser.run(
         "return [...document.querySelectorAll('.node rect')].map(e => e.getBoundingClientRect())"
         ".map(b => [b.left, b.top, b.right, b.bottom])"
@@ -113,8 +118,7 @@ def test_no_section_stands_on_another_one(
 
 
 def test_text_stays_inside_of_its_section(browser: Browser, pages: dict[str, Path]) -> None:
-    browser.open(pages["ten"], "tab=graph")
-    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    _see_graph(browser, pages["ten"])
     over = browser.run(
         "return [...document.querySelectorAll('.node')].filter(node => "
         "[...node.querySelectorAll('.near')].some(text => text.getBoundingClientRect().right > "
@@ -127,8 +131,7 @@ def test_text_stays_inside_of_its_section(browser: Browser, pages: dict[str, Pat
 def test_titles_stay_inside_of_their_lanes(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    browser.open(pages[name], "tab=graph")
-    browser.wait("document.querySelector('.node').getBoundingClientRect().width > 0")
+    _see_graph(browser, pages[name])
     boxes = browser.run(
         "const right = e => e.getBoundingClientRect().right;"
         "const of = tag => [...document.querySelectorAll('.lane ' + tag)];"
