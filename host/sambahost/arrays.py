@@ -30,13 +30,16 @@ def dense(tensor: Tensor) -> Tensor:
 
     Raises `HostError` for layouts that do not hold a number for each element.
     """
-    odd = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else ""
-    if odd or tensor.layout is not torch.strided:
-        cure = "dequantize" if tensor.is_quantized else "to_dense"
-        called = odd or str(tensor.layout).removeprefix("torch._").removeprefix("torch.")
+    layout = str(tensor.layout).removeprefix("torch._").removeprefix("torch.")
+    called, cure = layout, "to_dense()"
+    if tensor.is_quantized:
+        called, cure = "quantized", "dequantize()"
+    elif tensor.is_nested:
+        called, cure = "nested", "to_padded_tensor(0.0)"
+    if called != "strided":
         raise HostError(
             f"a tensor of the layout {called} is given, and the device takes a number for each "
-            f"element; give tensor.{cure}()"
+            f"element; give tensor.{cure}"
         )
     return tensor.resolve_conj().resolve_neg()
 

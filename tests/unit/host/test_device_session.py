@@ -196,12 +196,14 @@ def test_a_minus_that_is_a_mark_arrives(session: ModelSession, way: str) -> None
         assert torch.equal(session.read("net.x"), given)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
 @pytest.mark.parametrize("way", ["hold", "write"])
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
         (torch.Tensor.to_sparse, r"sparse_coo .* give tensor\.to_dense"),
         (torch.Tensor.to_mkldnn, r"mkldnn .* give tensor\.to_dense"),
+        (lambda x: torch.nested.nested_tensor([*x]), r"nested .* give tensor\.to_padded_tensor"),
     ],
 )
 def test_layouts_without_a_number_for_each_element_are_refused(
