@@ -48,6 +48,7 @@ class _Place(NamedTuple):
         """Tell whether the bytes of `tensor` are what the device expects here."""
         return (
             tensor.dtype is self.dtype
+            and not tensor.is_nested  # which have no one shape
             and tensor.shape == self.shape
             and tensor.layout is torch.strided
             and tensor.is_contiguous()

@@ -196,7 +196,7 @@ def test_a_minus_that_is_a_mark_arrives(session: ModelSession, way: str) -> None
         assert torch.equal(session.read("net.x"), given)
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype")
+@pytest.mark.filterwarnings("ignore:.*nested tensors:UserWarning")
 @pytest.mark.parametrize("way", ["hold", "write"])
 @pytest.mark.parametrize(
     ("odd", "said"),
