@@ -17,9 +17,11 @@ from pathlib import Path
 
 # A child leaves the loop and ends where the script does, with handlers and codes as any script's.
 _SERVER = """
-import importlib, json, os, signal, sys
+import gc, importlib, json, os, signal, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.collect()
+gc.freeze()
 codes = {}
 
 def code_of(child, how):
