@@ -125,21 +125,27 @@ def _share_memory(graph: fx.Graph) -> None:
     Their schemas say nothing of it. Raises `CompileError` where such a sum is a view, and written:
     of values alone, nobody could tell what else has changed.
     """
+    for node in graph.find_nodes(op="call_function", target=_DROPOUT):
+        if not _drops(*node.args, **node.kwargs):
+            _be(node, node.args[0])
     written: set[int | None] = set()
     for node in reversed(graph.nodes):
-        drops = node.target is not _DROPOUT or _drops(*node.args, **node.kwargs)
-        source = None if drops else node.args[0]
         if node.target is _EINSUM and _memory(node) in written:
-            shared = [item for item in node.all_input_nodes if _memory(item) == _memory(node)]
-            source = next(iter(shared), None)
-            if source is not None and _geometry(source) != _geometry(node):
-                raise CompileError(
-                    f"the module changes what {node.target} gives in place, or what it takes, "
-                    "which is one memory to PyTorch; change a clone() of it"
-                )
-        if source is not None:
-            node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (source,), {}
+            for source in node.all_input_nodes:
+                if _memory(source) == _memory(node):
+                    _be(node, source)
         written.update(map(_memory, written_by(node)))
+
+
+def _be(node: fx.Node, source: fx.Node) -> None:
+    """Let `node` be another name of `source`. Raises `CompileError` where it is a view."""
+    if node.target is _EINSUM and _geometry(source) != _geometry(node):
+        raise CompileError(
+            f"the module changes what {node.target} gives in place, or what it takes, which is "
+            "one memory to PyTorch; change a clone() of it"
+        )
+    node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (source,), {}
+    node.meta["val"] = source.meta["val"]
 
 
 def _drops(_tensor: fx.Node, p: float, train: bool) -> bool:
