@@ -47,6 +47,10 @@ CONVOLUTIONS = [
     "image 3x4x9, signal 3x6x9, kernel 3, pads 1",
     "image 3x4x6x8, signal 3x5x3x4, kernel 2x2, strides 2x2",
     "image 3x4x6x9, signal 3x5x3x3, kernel 2x3, strides 2x3",
+    "image 2x16x8x7, signal 2x32x4x4, kernel 3x3, strides 2x2, pads 1x1",
+    "image 2x32x4x6, signal 2x16x2x3, kernel 4x4, strides 2x2, pads 1x1",
+    "image 2x16x8x8, signal 2x16x4x4, kernel 3x3, strides 2x2, pads 1x1, group 16",
+    "image 2x16x9, signal 2x16x4, kernel 4, strides 2, pads 1",
 ]
 
 

@@ -27,7 +27,7 @@ from sambac.passes.base import Pass
 
 from .assignment import ALWAYS, LIKELY, RARELY, Choice, on_blocks
 from .filters import Filters
-from .layout import DOMAIN, Layout, numbers
+from .layout import DOMAIN, Layout, floats, numbers
 
 SIZES = (16, 8)
 """The blocks that onnxruntime's kernels know, the larger first."""
@@ -263,10 +263,15 @@ def _write_transpose(layout: Layout, node: ir.Node) -> None:
 
 
 def _fits_reshape(layout: Layout, node: ir.Node) -> _Fit:
-    """[N, C, H, W] -> [N', C', H, W] keeps blocks; -> [C', 1, H, W] makes filters of an image."""
+    """[N, C, H, W] -> [N', C', H, W] and -> [N, C, H', W'] keep blocks; others may make filters.
+
+    These are [C', 1, H, W], of an image.
+    """
     source, target = _image(node), node.outputs[0]
     before, after = layout.shape(source), layout.shape(target)
-    if len(after) != 4 or before[2:] != after[2:] or not layout.is_image(source):
+    if len(after) != 4 or not layout.is_image(source):
+        return None
+    if before[2:] != after[2:] and before[:2] != after[:2]:
         return None
     if after[1] == 1:
         layout.views[str(target.name)] = source
@@ -285,6 +290,30 @@ def _write_reshape(layout: Layout, node: ir.Node) -> None:
     layout.stand_in(node, layout.b.op("Reshape", image, wanted, like=target, name=layout.fresh()))
 
 
+def _fits_concat(layout: Layout, node: ir.Node) -> _Fit:
+    """Images side by side, or one behind the other, or channels of several."""
+    images = list(reads(node))
+    if not all(map(layout.is_image, (node.outputs[0], *images))):
+        return None
+    return LIKELY, images
+
+
+def _write_concat(layout: Layout, node: ir.Node) -> None:
+    """Concat along any axis of what lies as [N, C / B, H, W B]."""
+    out = node.outputs[0]
+    axis = numbers(node, "axis", (0,))[0] % 4
+    rows = []
+    for image in node.inputs:
+        assert image is not None
+        batch, channels, height, width = layout.shape(image)
+        sizes = (batch, channels // layout.block, height, width * layout.block)
+        rows.append(layout.reshaped(layout.blocked(image), sizes))
+    batch, channels, height, width = layout.shape(out)
+    like = floats((batch, channels // layout.block, height, width * layout.block))
+    made = layout.b.op("Concat", *rows, like=like, name=layout.fresh(), axis=axis)
+    layout.stand_in(node, layout.reshaped(made, (batch, channels, height, width)))
+
+
 _ELEMENTWISE = (
     "Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu",
     "Mul", "Neg", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh",
@@ -297,4 +326,5 @@ _RULES: Mapping[str, _Rule] = {
     "AveragePool": _Rule(_fits_pool, _write_pool),
     "Transpose": _Rule(_fits_transpose, _write_transpose, makes_blocks=False),
     "Reshape": _Rule(_fits_reshape, _write_reshape),
+    "Concat": _Rule(_fits_concat, _write_concat),
 }
