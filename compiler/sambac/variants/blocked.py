@@ -118,11 +118,13 @@ def _fits_transposed(layout: Layout, node: ir.Node) -> _Fit:
     if filters is None or not layout.is_image(x) or not layout.is_image(node.outputs[0]):
         return None
     spread = any(step != 1 for step in strides)
-    if (spread and not filters.depthwise) or filters.pointwise:
+    if spread and not filters.depthwise:
         return None
     if _pads_itself(node) or _margins(layout, node, strides) is None:
         return None
-    return ALWAYS, [x]
+    # The kernel for plain images makes columns of one pixel, too, and copies them.
+    gain = layout.size(node.outputs[0]) if filters.pointwise else ALWAYS
+    return gain, [x, *filters.mirrored_images(layout)]
 
 
 def _write_transposed(layout: Layout, node: ir.Node) -> None:
@@ -295,7 +297,9 @@ def _fits_concat(layout: Layout, node: ir.Node) -> _Fit:
     images = list(reads(node))
     if not all(map(layout.is_image, (node.outputs[0], *images))):
         return None
-    return LIKELY, images
+    width = min(layout.shape(image)[3] for image in images)
+    short = numbers(node, "axis", (0,))[0] % 4 == 3 and width < layout.block
+    return layout.size(node.outputs[0]) if short else LIKELY, images
 
 
 def _write_concat(layout: Layout, node: ir.Node) -> None:
@@ -305,13 +309,53 @@ def _write_concat(layout: Layout, node: ir.Node) -> None:
     rows = []
     for image in node.inputs:
         assert image is not None
-        batch, channels, height, width = layout.shape(image)
-        sizes = (batch, channels // layout.block, height, width * layout.block)
-        rows.append(layout.reshaped(layout.blocked(image), sizes))
-    batch, channels, height, width = layout.shape(out)
-    like = floats((batch, channels // layout.block, height, width * layout.block))
+        rows.append(layout.reshaped(layout.blocked(image), _apart(layout, image)))
+    like = floats(_apart(layout, out))
     made = layout.b.op("Concat", *rows, like=like, name=layout.fresh(), axis=axis)
-    layout.stand_in(node, layout.reshaped(made, (batch, channels, height, width)))
+    layout.stand_in(node, layout.reshaped(made, layout.shape(out)))
+
+
+def _fits_slice(layout: Layout, node: ir.Node) -> _Fit:
+    """[N, C, H, W] of which whole blocks of channels are kept."""
+    image = _image(node)
+    if not layout.is_image(image) or not layout.is_image(node.outputs[0]):
+        return None
+    spans = _spans(layout, node)
+    if spans is None:
+        return None
+    *_, steps = spans
+    # Blocks are copied as they lie, where elements would be picked one by one.
+    return layout.size(node.outputs[0]) if set(steps) != {1} else LIKELY, [image]
+
+
+def _spans(layout: Layout, node: ir.Node) -> tuple[tuple[int, ...], ...] | None:
+    """Return the starts, stops, axes and steps of a Slice in blocks; None if it has none."""
+    if len(node.inputs) != 5 or any(value is None or value.const_value is None for value in node.inputs[1:]):
+        return None
+    starts, stops, axes, steps = ([int(x) for x in value.const_value.numpy()] for value in node.inputs[1:])
+    for index, axis in enumerate(axes):
+        if axis % 4 == 1:
+            size, block = layout.shape(node.inputs[0])[1], layout.block
+            start, stop = starts[index], min(stops[index], size)
+            if start % block or stop % block or steps[index] != 1 or start < 0 or stop < 0:
+                return None
+            starts[index], stops[index] = start // block, stop // block
+    return tuple(starts), tuple(stops), tuple(axis % 4 for axis in axes), tuple(steps)
+
+
+def _write_slice(layout: Layout, node: ir.Node) -> None:
+    image, out, spans = _image(node), node.outputs[0], _spans(layout, node)
+    assert spans is not None
+    view = layout.reshaped(layout.blocked(image), _apart(layout, image))
+    given = map(layout.integers, spans)
+    made = layout.b.op("Slice", view, *given, like=floats(_apart(layout, out)), name=layout.fresh())
+    layout.stand_in(node, layout.reshaped(made, layout.shape(out)))
+
+
+def _apart(layout: Layout, image: ir.Value) -> tuple[int, ...]:
+    """Return how an image lies in blocks: [N, C / B, H, W, B]."""
+    batch, channels, height, width = layout.shape(image)
+    return batch, channels // layout.block, height, width, layout.block
 
 
 _ELEMENTWISE = (
@@ -327,4 +371,5 @@ _RULES: Mapping[str, _Rule] = {
     "Transpose": _Rule(_fits_transpose, _write_transpose, makes_blocks=False),
     "Reshape": _Rule(_fits_reshape, _write_reshape),
     "Concat": _Rule(_fits_concat, _write_concat),
+    "Slice": _Rule(_fits_slice, _write_slice),
 }

@@ -18,14 +18,14 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
-from .convolution_sizes import Convolution
+from .convolution_sizes import Convolution, in_blocks
 from .formulations import copying
 from .rules import cut, reshape
 from .windows import Window
 
 _MOST_PHASES = 16
 _PHASE = 10_000  # for the operators of a phase
-_STRIDED = 1.0  # for each element of the filters, whose taps are picked one by one
+_STRIDED = 1.0  # for each element of filters whose taps are picked one by one
 _BLOCK = 16  # elements that lie side by side where they are interleaved
 
 Solve = Callable[..., ir.Value]
@@ -96,7 +96,8 @@ def cost_of_phases(of: Convolution, cost: Callable[[Convolution], float]) -> flo
     parts = sum(cost(replace(of, window=phase.window)) for phase in phases)
     moves = sum(stride > 1 for stride in of.window.strides)
     moved = copying(of.batch * of.channels * prod(of.window.image), _BLOCK)
-    return parts + moves * moved + _STRIDED * of.size + _PHASE * len(phases)
+    picked = 0 if in_blocks(of) else _STRIDED * of.size
+    return parts + moves * moved + picked + _PHASE * len(phases)
 
 
 def in_phases(

@@ -164,15 +164,7 @@ def _in_phases(
     if len(of.window.kernel) == 1:
         of = as_row(of)
         signal, filters = reshape(b, signal, of.signal), reshape(b, filters, of.filters)
-    return in_phases(b, of, _phase, signal, filters, bias)
-
-
-def _phase(
-    b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None
-) -> ir.Value:
-    if of.group == 1 and of.window.is_pointwise:
-        return _pointwise(b, of, signal, filters, bias)
-    return _transposed(b, of, signal, filters, bias)
+    return in_phases(b, of, _transposed, signal, filters, bias)
 
 
 def _transposed(
@@ -250,6 +242,7 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         lambda of: of.group == 1 and of.window.is_pointwise,
         lambda of: of.product,
         _pointwise,
+        takes_bias=True,
     ),
     Formulation(
         "columns of all images",
@@ -283,8 +276,14 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         lambda of: _cost_of_transposed(of) + _MOVED * of.size,
         _mirrored,
     ),
-    Formulation("phases", fits_phases, _cost_of_phases, _in_phases),
-    Formulation("transposed convolution", lambda of: True, _cost_of_transposed, _transposed),
+    Formulation("phases", fits_phases, _cost_of_phases, _in_phases, takes_bias=True),
+    Formulation(
+        "transposed convolution",
+        lambda of: True,
+        _cost_of_transposed,
+        _transposed,
+        takes_bias=True,
+    ),
 )
 """All of them; the last is always right."""
 
