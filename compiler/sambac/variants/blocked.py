@@ -306,10 +306,7 @@ def _write_concat(layout: Layout, node: ir.Node) -> None:
     """Concat along any axis of what lies as [N, C / B, H, W B]."""
     out = node.outputs[0]
     axis = numbers(node, "axis", (0,))[0] % 4
-    rows = []
-    for image in node.inputs:
-        assert image is not None
-        rows.append(layout.reshaped(layout.blocked(image), _apart(layout, image)))
+    rows = [layout.reshaped(layout.blocked(each), _apart(layout, each)) for each in reads(node)]
     like = floats(_apart(layout, out))
     made = layout.b.op("Concat", *rows, like=like, name=layout.fresh(), axis=axis)
     layout.stand_in(node, layout.reshaped(made, layout.shape(out)))
@@ -317,37 +314,40 @@ def _write_concat(layout: Layout, node: ir.Node) -> None:
 
 def _fits_slice(layout: Layout, node: ir.Node) -> _Fit:
     """[N, C, H, W] of which whole blocks of channels are kept."""
-    image = _image(node)
-    if not layout.is_image(image) or not layout.is_image(node.outputs[0]):
+    image, out = _image(node), node.outputs[0]
+    if not layout.is_image(image) or not layout.is_image(out) or 0 in layout.shape(out):
         return None
     spans = _spans(layout, node)
     if spans is None:
         return None
-    *_, steps = spans
     # Blocks are copied as they lie, where elements would be picked one by one.
-    return layout.size(node.outputs[0]) if set(steps) != {1} else LIKELY, [image]
+    picked = any(span.step != 1 for span in spans.values())
+    return layout.size(out) if picked else LIKELY, [image]
 
 
-def _spans(layout: Layout, node: ir.Node) -> tuple[tuple[int, ...], ...] | None:
-    """Return the starts, stops, axes and steps of a Slice in blocks; None if it has none."""
-    if len(node.inputs) != 5 or any(value is None or value.const_value is None for value in node.inputs[1:]):
+def _spans(layout: Layout, node: ir.Node) -> dict[int, slice] | None:
+    """Return what is kept along each axis of [N, C / B, H, W, B]; None if it is not known."""
+    given = [None if value is None else value.const_value for value in node.inputs[1:]]
+    if len(given) < 3 or None in given:
         return None
-    starts, stops, axes, steps = ([int(x) for x in value.const_value.numpy()] for value in node.inputs[1:])
-    for index, axis in enumerate(axes):
-        if axis % 4 == 1:
-            size, block = layout.shape(node.inputs[0])[1], layout.block
-            start, stop = starts[index], min(stops[index], size)
-            if start % block or stop % block or steps[index] != 1 or start < 0 or stop < 0:
-                return None
-            starts[index], stops[index] = start // block, stop // block
-    return tuple(starts), tuple(stops), tuple(axis % 4 for axis in axes), tuple(steps)
+    starts, stops, axes, *steps = (tensor.numpy().tolist() for tensor in given if tensor)
+    each = zip(axes, starts, stops, steps[0] if steps else [1] * len(axes), strict=True)
+    spans = {axis % 4: slice(start, stop, step) for axis, start, stop, step in each}
+    if 1 in spans:
+        channels, block = layout.shape(node.inputs[0])[1], layout.block
+        start, stop, step = spans[1].indices(channels)
+        if start % block or stop % block or step != 1:
+            return None
+        spans[1] = slice(start // block, stop // block, 1)
+    return spans
 
 
 def _write_slice(layout: Layout, node: ir.Node) -> None:
     image, out, spans = _image(node), node.outputs[0], _spans(layout, node)
     assert spans is not None
     view = layout.reshaped(layout.blocked(image), _apart(layout, image))
-    given = map(layout.integers, spans)
+    kept = [(span.start, span.stop, axis, span.step) for axis, span in spans.items()]
+    given = [layout.integers(numbers) for numbers in zip(*kept, strict=True)]
     made = layout.b.op("Slice", view, *given, like=floats(_apart(layout, out)), name=layout.fresh())
     layout.stand_in(node, layout.reshaped(made, layout.shape(out)))
 
