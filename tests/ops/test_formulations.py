@@ -138,6 +138,32 @@ def test_formulations_agree(point: AnyPoint, form: Formulation) -> None:
     assert fitted, "sizes on which it is tried"
 
 
+@pytest.mark.parametrize(
+    ("point", "form"), [each for each in FORMS if each[1].takes_bias], ids=lambda each: each.name
+)
+def test_biases_are_added_to_each_channel(point: AnyPoint, form: Formulation) -> None:
+    problem = next(
+        of for of in (posed(point, s) for s in reversed(SIZES[point.name])) if form.fits(of)
+    )
+    result = point.result(problem)
+    model = empty_model()
+    b = Editor(model)
+    shapes = [*point.operands(problem), result[1:2]]
+    given = [b.input(f"x{i}", ir.DataType.FLOAT, shape) for i, shape in enumerate(shapes)]
+    model.graph.outputs.append(point.write(b, form, problem, given))
+    session = ort.InferenceSession(
+        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    bias = np.arange(result[1], dtype=np.float32)
+    known = operands(point, problem)
+    feeds = {f"x{i}": array for i, array in enumerate([*known, bias])}
+    expected = EXACT[point.name](
+        problem, *(torch.from_numpy(array).double() for array in known)
+    ).numpy()
+    expected += bias.reshape(-1, *(1 for _ in result[2:]))
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("point", "form"), FORMS, ids=lambda each: each.name)
 def test_formulations_are_portable(point: AnyPoint, form: Formulation) -> None:
     """What a measurement chooses is in the program for every host."""
@@ -195,6 +221,16 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
             "filter gradient",
             "image 4x3x64x64, signal 4x32x64x64, kernel 3x3, pads 1x1",
             "all taps of an image",
+        ),
+        (
+            "data gradient",
+            "image 32x64x8x8, signal 32x128x4x4, kernel 4x4, strides 2x2, pads 1x1",
+            "phases",
+        ),
+        (
+            "data gradient",
+            "image 16x256x4x4, signal 16x512x2x2, kernel 3x3, strides 2x2, pads 1x1",
+            "columns of all images",
         ),
     ],
 )

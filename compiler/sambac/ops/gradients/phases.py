@@ -80,7 +80,7 @@ def phases_of(window: Window) -> list[Phase]:
 
 
 def fits_phases(of: Convolution) -> bool:
-    """Whether there are phases, and every place sees a tap of the signal or of margins around it."""
+    """Whether there are phases, in which all places see taps of the signal or of its margins."""
     window = of.window
     if not 1 < prod(window.strides) <= _MOST_PHASES or set(window.dilations) != {1}:
         return False
