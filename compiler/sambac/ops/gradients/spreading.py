@@ -26,6 +26,7 @@ from .columns import (
 )
 from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks
 from .formulations import ChoicePoint, Formulation, copying
+from .frames import cost_of_frames, fits_frames, joined, signal_frames, spread_frames
 from .gathering import ROW, TURNED, as_row, cost_of_pairs, fits_pairs
 from .phases import cost_of_phases, fits_phases, in_phases
 from .rules import reshape, swap_last, transpose
@@ -167,6 +168,16 @@ def _in_phases(
     return in_phases(b, of, _transposed, signal, filters, bias)
 
 
+def _frames(
+    b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
+    """Return dx of images, each spread from the channels of all frames whose windows see it."""
+    spread = spread_frames(of)
+    flat = reshape(b, transpose(b, filters, [2, 0, 1, 3, 4]), spread.filters)
+    put = _in_phases if fits_phases(spread) else _transposed
+    return joined(b, put(b, spread, signal_frames(b, of, signal), flat, bias), of.batch)
+
+
 def _transposed(
     b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None = None
 ) -> ir.Value:
@@ -231,6 +242,12 @@ def _cost_of_transposed(of: Convolution) -> float:
     return _OPERATOR * _cost_of_products(of)
 
 
+def _cost_of_frames(of: Convolution) -> float:
+    spread = spread_frames(of)
+    images = _cost_of_phases(spread) if fits_phases(spread) else _cost_of_transposed(spread)
+    return images + cost_of_frames(of, spread.window.count, prod(spread.signal))
+
+
 def _cost_of_phases(of: Convolution) -> float:
     of = as_row(of) if len(of.window.kernel) == 1 else of
     return cost_of_phases(of, _cost_of_transposed)
@@ -276,6 +293,7 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         lambda of: _cost_of_transposed(of) + _MOVED * of.size,
         _mirrored,
     ),
+    Formulation("images of frames", fits_frames, _cost_of_frames, _frames, takes_bias=True),
     Formulation("phases", fits_phases, _cost_of_phases, _in_phases, takes_bias=True),
     Formulation(
         "transposed convolution",
