@@ -101,19 +101,15 @@ def cost_of_phases(of: Convolution, cost: Callable[[Convolution], float]) -> flo
 
 
 def in_phases(
-    b: Editor,
-    of: Convolution,
-    solve: Solve,
-    signal: ir.Value,
-    filters: ir.Value,
-    bias: ir.Value | None,
+    b: Editor, of: Convolution, solve: Solve, operands: Sequence[ir.Value | None]
 ) -> ir.Value:
-    """Return dx [N, C, *image]: what `solve` puts for each phase, interleaved."""
+    """Return dx [N, C, *image] of the signal, filters and biases: phases by `solve`, interleaved."""
+    signal, filters, bias = operands
+    assert filters is not None
     parts = []
     for phase in phases_of(of.window):
         some = phase.filters(b, of.window, filters)
-        made = solve(b, replace(of, window=phase.window), signal, some, bias)
-        parts.append(made)
+        parts.append(solve(b, replace(of, window=phase.window), signal, some, bias))
     whole = _interleaved(b, parts, of.window.strides)
     return cut(b, whole, {axis: (0, size) for axis, size in enumerate(of.window.image, 2)})
 

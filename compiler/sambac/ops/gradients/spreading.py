@@ -165,7 +165,7 @@ def _in_phases(
     if len(of.window.kernel) == 1:
         of = as_row(of)
         signal, filters = reshape(b, signal, of.signal), reshape(b, filters, of.filters)
-    return in_phases(b, of, _transposed, signal, filters, bias)
+    return in_phases(b, of, _transposed, (signal, filters, bias))
 
 
 def _frames(
