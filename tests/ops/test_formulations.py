@@ -47,10 +47,15 @@ CONVOLUTIONS = [
     "image 3x4x9, signal 3x6x9, kernel 3, pads 1",
     "image 3x4x6x8, signal 3x5x3x4, kernel 2x2, strides 2x2",
     "image 3x4x6x9, signal 3x5x3x3, kernel 2x3, strides 2x3",
+]
+
+STRIDED = [
     "image 2x16x8x7, signal 2x32x4x4, kernel 3x3, strides 2x2, pads 1x1",
     "image 2x32x4x6, signal 2x16x2x3, kernel 4x4, strides 2x2, pads 1x1",
     "image 2x16x8x8, signal 2x16x4x4, kernel 3x3, strides 2x2, pads 1x1, group 16",
     "image 2x16x9, signal 2x16x4, kernel 4, strides 2, pads 1",
+]
+VOLUMES = [
     "image 2x16x5x6x6, signal 2x16x3x6x6, kernel 3x3x3, strides 2x1x1, pads 1x1x1",
     "image 2x3x6x6x4, signal 2x16x4x3x2, kernel 2x3x3, strides 1x2x2, dilations 2x1x1, pads 0x1x1",
 ]
@@ -82,8 +87,8 @@ def convolution(of: Convolution, x: torch.Tensor, w: torch.Tensor) -> torch.Tens
 
 SIZES: Mapping[str, list[str]] = {
     "filter gradient": CONVOLUTIONS,
-    "data gradient": CONVOLUTIONS,
-    "convolution": CONVOLUTIONS,
+    "data gradient": [*CONVOLUTIONS, *STRIDED, *VOLUMES],
+    "convolution": [*CONVOLUTIONS, *VOLUMES],
 }
 EXACT: Mapping[str, Callable[..., torch.Tensor]] = {
     "filter gradient": filter_gradient,

@@ -103,7 +103,7 @@ def cost_of_phases(of: Convolution, cost: Callable[[Convolution], float]) -> flo
 def in_phases(
     b: Editor, of: Convolution, solve: Solve, operands: Sequence[ir.Value | None]
 ) -> ir.Value:
-    """Return dx [N, C, *image] of the signal, filters and biases: phases by `solve`, interleaved."""
+    """Return dx [N, C, *image] of signal, filters and biases: phases by `solve`, interleaved."""
     signal, filters, bias = operands
     assert filters is not None
     parts = []
