@@ -1,7 +1,7 @@
 """Convolutions of bytes whose images have their channels last, where tokens come or go.
 
     QLinearConv(q, W, ..)      ->  Transpose(QLinearConv(Transpose(q), W, .., channels_last))
-    Transpose(Quantize(x))     ->  Quantize(Transpose(x))            of the first Transpose alone
+    Transpose(Quantize(x))     ->  Quantize(Transpose(x))            where x was moved just before
 
 if the image is reshaped from tokens, [N, tokens, channels], or its convolution to them. The kernel
 works with channels last either way: otherwise onnxruntime puts the transposes itself, when a
@@ -81,15 +81,15 @@ def _turn(editor: Editor, node: ir.Node) -> None:
 
 
 def _turned(editor: Editor, image: ir.Value | None, order: tuple[int, ...]) -> ir.Value:
-    """Return the codes `image` with its axes in `order`, moved before they are made."""
-    quantize = made_by(image, "QuantizeLinear")
-    source = image if quantize is None else quantize.inputs[0]
-    assert source is not None
-    shape = static_shape(source)
+    """Return the codes `image` with its axes in `order`: of what moved before, move that instead."""
+    assert image is not None
+    shape, quantize = static_shape(image), made_by(image, "QuantizeLinear")
     assert shape is not None
     sizes = [shape[axis] for axis in order]
-    turned = editor.op("Transpose", source, like=ir.val("", source.dtype, sizes), perm=order)
-    if quantize is None or image is None:
-        return turned
     like = ir.val("", image.dtype, sizes)
+    moved = made_by(quantize.inputs[0], *_MOVES) if quantize is not None else None
+    if quantize is None or moved is None:
+        return editor.op("Transpose", image, like=like, perm=order)
+    exact = ir.val("", ir.DataType.FLOAT, sizes)
+    turned = editor.op("Transpose", quantize.inputs[0], like=exact, perm=order)
     return editor.op("QuantizeLinear", turned, *quantize.inputs[1:], like=like)
