@@ -219,7 +219,7 @@ def test_a_model_of_an_old_opset(tmp_path: Path) -> None:
 PLAIN = ("QLinearConv", "DequantizeLinear")
 FORMS = {
     "signal": (
-        *((1, 4, 20), (8, 4, 3), {}, ("MaxPool", {"kernel_shape": [2]})),
+        *((1, 16, 20), (8, 16, 3), {}, ("MaxPool", {"kernel_shape": [2]})),
         ("QLinearConv", "MaxPool", "DequantizeLinear"),
     ),
     "volume": ((1, 4, 6, 6, 6), (8, 4, 3, 3, 3), {"pads": [1] * 6}, None, PLAIN),
@@ -229,10 +229,11 @@ FORMS = {
         ("QLinearConv", "Flatten", "DequantizeLinear"),
     ),
     "groups": (
-        *((2, 8, 12, 12), (8, 2, 3, 3), {"group": 4, "dilations": [2, 2]}),
+        *((2, 16, 12, 12), (8, 4, 3, 3), {"group": 4, "dilations": [2, 2]}),
         ("Transpose", {"perm": [0, 2, 3, 1]}),
         ("Transpose", *PLAIN),
     ),
+    "short sums": ((1, 3, 12, 12), (8, 3, 3, 3), {}, ("Relu", {}), PLAIN),
     "pointwise": ((1, 8, 12, 12), (16, 8, 1, 1), {}, ("Sigmoid", {}), (*PLAIN, "Sigmoid")),
 }
 

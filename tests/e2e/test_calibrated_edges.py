@@ -47,6 +47,15 @@ def run(program: pef.Program, feeds: Arrays) -> dict[str, np.ndarray]:
         return {name: np.array(value) for name, value in executable.run(dict(feeds)).items()}
 
 
+def operators(program: pef.Program) -> list[str]:
+    return [
+        operator.op_type
+        for section in program.sections
+        for group in section.groups
+        for operator in group.operators
+    ]
+
+
 def applied(program: pef.Program) -> list[str]:
     return list(json.loads(program.producer.options)["applied"])
 
@@ -247,12 +256,7 @@ def test_between_tokens_nothing_is_transposed(
         mix=np.tile(MATRIX[:16, :32], 1).reshape(16, 32, 1, 1)[:, :4],
     )  # fmt: skip
     program = calibrated(network, {"x": IMAGE - 128}, tmp_path)
-    kinds = [
-        operator.op_type
-        for section in program.sections
-        for group in section.groups
-        for operator in group.operators
-    ]
+    kinds = operators(program)
     # The picture is turned once, and once what is enlarged: the tokens between never are.
     assert (kinds.count("QLinearConv"), kinds.count("Transpose")) == (2, 2)
     feeds = {"x": IMAGE[:, ::-1] - 128}
@@ -265,3 +269,14 @@ def test_between_tokens_nothing_is_transposed(
     assert off() < 0.03
     monkeypatch.setattr(image, "host_features", lambda tuning: frozenset())
     assert off() < 0.03
+
+
+@pytest.mark.parametrize("reader", ["Conv (b, v)", "MaxPool <kernel_shape = [2,2]> (b)"])
+def test_short_sums_are_of_float32_before_a_convolution(reader: str, tmp_path: Path) -> None:
+    network = model(
+        f"(float[1,3,8,8] x) => (float[1,4,m,n] y) {{ a = Conv (x, w) b = Relu (a) y = {reader} }}",
+        w=FILTERS[:, :3], v=FILTERS,
+    )  # fmt: skip
+    kinds = operators(calibrated(network, {"x": IMAGE[:, :3]}, tmp_path))
+    assert kinds.count("QLinearConv") == 1
+    assert ("Conv" in kinds) == reader.startswith("Conv")

@@ -81,7 +81,7 @@ def _turn(editor: Editor, node: ir.Node) -> None:
 
 
 def _turned(editor: Editor, image: ir.Value | None, order: tuple[int, ...]) -> ir.Value:
-    """Return the codes `image` with its axes in `order`: of what moved before, move that instead."""
+    """Return the codes `image`, axes in `order`: of what moved before, move that instead."""
     assert image is not None
     shape, quantize = static_shape(image), made_by(image, "QuantizeLinear")
     assert shape is not None
