@@ -32,8 +32,8 @@ from sambac.options import Precision
 _SAMPLES = 4
 _DECODING = 0.35
 _PEER = "openvino bf16"
-_ERROR = 0.025
-"""The largest error on the samples, so that it is less than 3 % on other data."""
+_ERROR, _ERROR_OF_PICTURES = 0.028, 0.025
+"""The largest errors on the samples, so that they are less than 3 % on other data."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ CONTESTS = (
         _Contest(name, "int8", zoo.MODELS[name], _dynamic, 0.8, _ERROR)
         for name in ("bert 4x768", "llama 4x512", "vit 6x384", "segformer")
     ),
-    _Contest("resnet50", "int8", zoo.NETWORKS["resnet50"], _static, 1.0, _ERROR),
+    _Contest("resnet50", "int8", zoo.NETWORKS["resnet50"], _static, 1.0, _ERROR_OF_PICTURES),
     # Behind so many layers of random weights any rounding grows to the size of the result, that of
     # bfloat16, too: there is no error to keep.
     _Contest("mobilenet_v2", "int8", zoo.MODELS["mobilenet_v2"], _static, 1.0),
@@ -132,7 +132,8 @@ def run() -> Report:
         question="What do fewer bits gain in inference?",
         method=(
             f"Batch 1, random weights, {THREADS} threads each; int8 is calibrated on {_SAMPLES} "
-            f"samples, and layers fall back to float32 for an error of {_ERROR} on these, but for "
+            f"samples, and layers fall back to float32 for an error of {_ERROR} on these, of "
+            f"{_ERROR_OF_PICTURES} in resnet50, so that it is below 3 % on other data; but for "
             "those of mobilenet_v2, whose random weights enlarge any rounding to the size of the "
             "result, that of bfloat16 too. Each engine has a process of its own; "
             "they run in turns, fifteen rounds of a seventh of a second, and results stay in the "
