@@ -114,3 +114,22 @@ def test_gradients_of_tables_add_up_apart_from_others(options: dict[str, Any]) -
     for row in rows:
         twin(row).backward()
     assert_near(found["table.weight__grad"], twin.table.weight.grad, 1e-5)
+
+
+class _Limited(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0, 0.5, -2.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.hardtanh(self.weight * x, -0.1, 0.7).sum()
+
+
+def test_no_gradient_passes_limits_that_rounding_moves_the_result_from() -> None:
+    """Of 0.7 bfloat16 has 0.699, which is below the limit."""
+    options = sambac.CompileOptions(train=True, precision="bfloat16")
+    program = sambac.compile(_Limited(), options, inputs=(torch.ones(3),))
+    with sambarun.load(program) as executable:
+        executable.run({"x": np.ones(3, "f")}, section_types=("FWD", "BCKWD"), train=True)
+        found = executable.read("weight__grad")
+    assert found["weight__grad"].tolist() == [0, 1, 0]
