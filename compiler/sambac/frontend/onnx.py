@@ -72,17 +72,23 @@ def _apart(source: Source) -> Source:
     Their content stays where the caller has it.
     """
     for holder, name, tensor in tuple(all_tensors(source.model)):
-        if not isinstance(holder, ir.Graph):
-            continue
-        own: ir.TensorProtocol | None = None
-        if isinstance(tensor, ir.StringTensor):
-            own = ir.StringTensor(tensor.string_data(), shape=ir.Shape(tensor.shape), name=name)
-        elif isinstance(tensor, ir.Tensor | ir.serde.TensorProtoTensor):
-            given, shape = partial(_itself, tensor), ir.Shape(tensor.shape)
-            own = ir.LazyTensor(given, dtype=tensor.dtype, shape=shape, name=name)
-        if own is not None:
-            holder.initializers[name].const_value = own
+        if isinstance(holder, ir.Graph) and tensor is not None:
+            holder.initializers[name].const_value = _renamable(tensor, name)
     return source
+
+
+def _renamable(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """Return `tensor` with a name of its own; one of another kind, which nobody shares, as it is.
+
+    A message may hold a part of a tensor, and is refused where that is found.
+    """
+    shape = ir.Shape(tensor.shape.numpy())
+    if isinstance(tensor, ir.StringTensor):
+        return ir.StringTensor(tensor.string_data(), shape=shape, name=name)
+    whole = isinstance(tensor, ir.serde.TensorProtoTensor) and not tensor.raw.HasField("segment")
+    if whole or isinstance(tensor, ir.Tensor):
+        return ir.LazyTensor(partial(_itself, tensor), dtype=tensor.dtype, shape=shape, name=name)
+    return tensor
 
 
 def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
