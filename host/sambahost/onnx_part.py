@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class OnnxPart:
     """An ONNX model whose weights are known as tensors, by the names of its initializers.
 
-    `keeps` are the names of nodes whose results come behind the outputs; then the tensors are those
-    of `source`.
+    `keeps` are the names of nodes whose results come behind the outputs. One that is made of a
+    `source`, or is a piece of it, has tensors of that.
     """
 
     def __init__(
@@ -106,11 +106,13 @@ class OnnxPart:
 
     @cached_property
     def _tensors(self) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]:
-        if self._source is not None:
-            return self._source._tensors
         from sambac.training.parameters import weights_of  # loads the compiler
 
         found = weights_of(self.model)
+        if self._source is not None:
+            known = self._source._tensors
+            parameters = {name: known[0][name] for name in found.parameters}
+            return parameters, {name: known[1][name] for name in found.buffers}
         parameters = {
             name: torch.nn.Parameter(_tensor(array)) for name, array in found.parameters.items()
         }
