@@ -189,7 +189,7 @@ class DeviceSession(ABC):
             return None
 
     def find_all(self, names: Sequence[str]) -> list[Tensor | None]:
-        """Return what `find` does of each of `names`; the device is asked once, if all are there."""
+        """Return what `find` does of each of `names`, for which the device is asked once."""
         symbols = [*map(self._resolve, names)]
         if None in symbols or not self._in_memory.issuperset(symbols):
             return [*map(self.find, names)]
