@@ -13,6 +13,7 @@ from torch import nn
 import sambac
 import sambarun
 from sambac.errors import CompileError
+from sambac.opt import run_alone
 
 BATCH, CLASSES, STEPS = 6, 4, 5
 
@@ -182,7 +183,14 @@ def test_an_opset_without_bfloat16_is_raised(opset: int, options: sambac.Compile
 
 
 def test_an_operator_that_no_raising_keeps_is_told() -> None:
-    with pytest.raises(CompileError, match=r"Hardmax of opset 11.*numbers are rounded.*opset 13"):
-        _one_product(11, "y = Hardmax (x)", sambac.CompileOptions(precision="mixed"))
+    says = r"Hardmax of opset 11.*numbers are rounded.*opset 13"
+    mixed = sambac.CompileOptions(precision="mixed")
+    with pytest.raises(CompileError, match=says):
+        _one_product(11, "y = Hardmax (x)", mixed)
+    old = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 11]> g (float[2] x) => (float[2] y) { y = Hardmax (x) }'
+    )
+    with pytest.raises(CompileError, match=says):
+        run_alone(old, mixed, ("round_numbers",))
     with pytest.raises(CompileError, match="There is no precision 'half'"):
         sambac.CompileOptions(precision="half")  # type: ignore[arg-type]
