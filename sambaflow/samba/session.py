@@ -202,16 +202,18 @@ class SambaSession:
 
         The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
         and state of optimizers are copied to the device. Without an optimizer the model is used for
-        inference: its parameters want no gradients any more. `config_dict` may have `pef` and
-        `mapping`; `data_parallel_mode` is that of runs which name none. With `distlearn_config`
+        inference: its parameters want no gradients any more. `config_dict` may have `pef`,
+        `mapping` and `inference`, which leaves optimizers out; `data_parallel_mode` is that of runs which name none. With `distlearn_config`
         processes meet here, and get what process 0 has; else in their first `data_parallel` run.
         Raises `SambaError` with all that differs from the PEF, as a `mapping`.
         """
-        chosen = self._modes.config(config_dict).get("pef")
+        config = self._modes.config(config_dict)
+        chosen = config.get("pef")
         mapping = check_mapping(mapping) or check_mapping((config_dict or {}).get("mapping"))
         from_torch_model_(model)
         self._modes.data_parallel_mode = checked_mode(data_parallel_mode)
-        optimizers, losses = listed(optim), loss_numbers(loss_indices)
+        optimizers = () if config.get("inference") else listed(optim)
+        losses = loss_numbers(loss_indices)
         with self._device.opening():
             loaded = self._load(pef or str(chosen)) if pef or chosen else self._device.pef
             evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
@@ -231,7 +233,7 @@ class SambaSession:
                     loaded.meet()
         self._models.follow(model, call, traced, optimizers)
         if loaded is not None:
-            loaded.follow(model, optimizers)
+            loaded.follow(model, traced, optimizers)
         return traced.outputs
 
     @checked("SambaSession.trace_multigraph", mapping=None)
