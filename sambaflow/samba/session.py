@@ -203,8 +203,9 @@ class SambaSession:
         The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
         and state of optimizers are copied to the device. Without an optimizer the model is used for
         inference: its parameters want no gradients any more. `config_dict` may have `pef`,
-        `mapping` and `inference`, which leaves optimizers out; `data_parallel_mode` is that of runs which name none. With `distlearn_config`
-        processes meet here, and get what process 0 has; else in their first `data_parallel` run.
+        `mapping` and `inference`, which leaves optimizers out; `data_parallel_mode` is that of runs
+        which name none. With `distlearn_config` processes meet here, and get what process 0 has;
+        else in their first `data_parallel` run. Warns of settings of modules that differ.
         Raises `SambaError` with all that differs from the PEF, as a `mapping`.
         """
         config = self._modes.config(config_dict)

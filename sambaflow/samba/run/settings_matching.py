@@ -1,4 +1,4 @@
-"""Do modules have the settings that a PEF was compiled with, when traced and from run to run?"""
+"""Settings of modules beside those that a PEF was compiled with, when traced and in each run."""
 
 from __future__ import annotations
 
@@ -80,9 +80,7 @@ class SettingsWatch:
         self._held = [*map(held, self._before)]
         self._filled = [n for n, v in enumerate(self._before) if isinstance(v, list | Mapping)]
 
-    def _watch(
-        self, path: str, module: nn.Module, settings: Collection[str], trains: bool
-    ) -> None:
+    def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
         idle = {CLASS} if trains or not isinstance(module, _DropoutNd) else {CLASS, "p"}
         for name in settings:
             if name not in idle:
