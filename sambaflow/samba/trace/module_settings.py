@@ -37,7 +37,7 @@ def noting(model: nn.Module) -> Iterator[Settings]:
         return value
 
     found: Settings = {path: {CLASS: type(part).__qualname__} for path, part in modules.values()}
-    nn.Module.__getattribute__ = look  # type: ignore[method-assign]
+    nn.Module.__getattribute__ = look  # type: ignore[method-assign, assignment]
     try:
         yield found
     finally:
