@@ -88,6 +88,7 @@ _EMPTY = {
         for mode in ("area", "bicubic", "bilinear", "nearest", "nearest-exact")
     },
     "masked": lambda x: x.masked_scatter(x > 0, x),
+    "from nothing": lambda x: x.masked_scatter(x > 1e9, x[:0]),
     "padded around": lambda x: F.pad(x.reshape(0, 1, 4), (1, 1), mode="circular"),
     "picked": lambda x: (TABLE + x.sum())[:, :1].index_select(1, NO_PLACES),
     "parts": lambda x: x.split(2)[0],

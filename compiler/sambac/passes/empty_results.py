@@ -44,7 +44,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, input_at, int_attribute, redirect, static_shape
 
-from .base import WITHOUT_ELEMENTS, Pass
+from .base import MAYBE_WITHOUT_ELEMENTS, WITHOUT_ELEMENTS, Pass
 from .rewriting import Rule, RulePass, constant, present
 
 logger = logging.getLogger(__name__)
@@ -256,4 +256,5 @@ class OpenProducts(RulePass):
     """Rewrite products that may sum up nothing in some run, and would leave results unwritten."""
 
     name: ClassVar[str] = "open_products"
+    operators: ClassVar[frozenset[str] | None] = frozenset({MAYBE_WITHOUT_ELEMENTS})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MatMul": (unwritten,)}

@@ -35,7 +35,7 @@ def build(model: nn.Module, call: ForwardCall, traced: Traced, request: CompileR
     view = _to_train if request.train else without_values
     with view(model), torch.no_grad(), PlainOperands():
         program = sambac.compile(model, options, inputs=example_of(call))
-    return _named(program, model, call, traced, ports, request)
+    return _named(program, model, call, (traced, ports), request)
 
 
 @contextmanager
@@ -122,14 +122,17 @@ def _named(
     program: Program,
     model: nn.Module,
     call: ForwardCall,
-    traced: Traced,
-    ports_of: tuple[str, ...],
+    returned: tuple[Traced, tuple[str, ...]],
     request: CompileRequest,
 ) -> Program:
-    """Return `program` with samba's names as aliases and the application's metadata."""
+    """Return `program` with samba's names as aliases and the application's metadata.
+
+    It has `returned`: what was traced, by ports of these names.
+    """
     graph = program.graphs[0]
     ports = {port.name: port.symbol for port in (*graph.inputs, *graph.outputs)}
-    outputs = dict(zip(_names(traced), ports_of, strict=True))
+    traced, names = returned
+    outputs = dict(zip(_names(traced), names, strict=True))
     symbols = {symbol.name: index for index, symbol in enumerate(program.symbols)}
     states = [*dict(model.named_parameters()), *dict(model.named_buffers())]
     wanted = {
