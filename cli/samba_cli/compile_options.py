@@ -10,6 +10,7 @@ import click
 
 from pef.arguments import misfits
 
+from .completing import archs, of_all, optimizers, or_file
 from .sectioned import SectionedCommand, SectionOption
 from .shell import FILE, Wrong, needs_compiler
 
@@ -127,9 +128,14 @@ def _click_options() -> list[click.Option]:
             default=default if shows else None,
             show_default=shows,
             type=_click_type(spelling, choices) if not isinstance(default, bool) else None,
+            shell_complete=_ANSWERS.get(spelling.flag),
         )
         found.append(option)
     return found
+
+
+_ANSWERS = {"--arch": or_file(archs), "--optimizer": of_all(optimizers)}
+"""What shells are answered for options whose words no type of click knows."""
 
 
 def _click_type(spelling: Spelling, choices: tuple[str, ...]) -> click.ParamType[Any]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeAlias
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
     import click
+    from click.shell_completion import CompletionItem
 
     import pef
 
-Answers: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[str]]"
+Answers: TypeAlias = (
+    "Callable[[click.Context, click.Parameter, str], list[str] | list[CompletionItem]]"
+)
 Names: TypeAlias = "Callable[[pef.Program], Iterable[str]]"
 
 
@@ -38,6 +42,21 @@ def of_program(names: Names, *, several: bool = False) -> Answers:
 def of_all(names: Callable[[], Iterable[str]], *, several: bool = False) -> Answers:
     """Return what answers a shell with those of `names` that fit what is typed."""
     return lambda _context, _parameter, typed: _fitting(names(), typed, several=several)
+
+
+def or_file(names: Callable[[], Iterable[str]]) -> Answers:
+    """Return what answers a shell with those of `names` that fit what is typed, else with files."""
+
+    def answer(
+        context: click.Context, parameter: click.Parameter, typed: str
+    ) -> list[CompletionItem]:
+        del context, parameter
+        from click.shell_completion import CompletionItem  # a run does not wait for it
+
+        found = _fitting(names(), typed, several=False)
+        return [*map(CompletionItem, found)] or [CompletionItem(typed, type="file")]
+
+    return answer
 
 
 def _read(path: str, names: Names) -> list[str]:
@@ -107,11 +126,24 @@ def providers() -> list[str]:
 
 def archs() -> Iterable[str]:
     """Return the names of the built-in devices, none where the compiler is not installed."""
+    return _of_compiler("sambac.arch", lambda module: module.builtin_archs())
+
+
+def optimizers() -> Iterable[str]:
+    """Return the kinds of optimizers, as `archs` does."""
+    return _of_compiler("sambac.optimizers", lambda module: module.OPTIMIZERS)
+
+
+def passes() -> Iterable[str]:
+    """Return the names of passes, as `archs` does."""
+    return _of_compiler("sambac.opt", lambda module: module.pass_names())
+
+
+def _of_compiler(module: str, names: Callable[[Any], Iterable[str]]) -> Iterable[str]:
     from .shell import Wrong, needs_compiler
 
     try:
         with needs_compiler():
-            from sambac.arch import builtin_archs
+            return names(import_module(module))
     except Wrong:
         return ()
-    return builtin_archs()

@@ -315,6 +315,10 @@ def readable(what: str) -> Iterator[None]:
             yield
     except FileNotFoundError:
         raise Wrong(f"{what} does not exist.") from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        raise refuse(error) from error  # a place in the file where it has nothing
 
 
 def _missing(missing: Sequence[Need], *, everything: bool) -> str:

@@ -11,7 +11,7 @@ import click
 
 from .compile_options import CompileCommand, options_from
 from .compiling import compile_to_file, model_file
-from .completing import archs, explained, graphs, ids, of_all, of_program, sections
+from .completing import archs, explained, graphs, ids, of_all, of_program, passes, sections
 from .sectioned import single_option
 from .shell import (
     DIFFERS,
@@ -339,7 +339,12 @@ def scale(
 
 @cli.command(cls=CompileCommand, wanted=["inputs"], help=_OPT_HELP)
 @click.argument("model", type=FILE)
-@single_option("--passes", metavar="NAME,...", help="Which passes, in this order. Default: all.")
+@single_option(
+    "--passes",
+    metavar="NAME,...",
+    shell_complete=of_all(passes, several=True),
+    help="Which passes, in this order. Default: all.",
+)
 @single_option("--diff", "as_diff", is_flag=True, help="Show what each pass changed in the graph.")
 @talk_options
 def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:

@@ -160,11 +160,12 @@ def _named(names: Sequence[str]) -> tuple[Pass, ...]:
     if unknown:
         hints = [f"'{name}'{did_you_mean(name, known)}" for name in unknown]
         every = all(did_you_mean(name, known) for name in unknown)
-        there = "" if every else f"; there are {', '.join(_known())}"
+        there = "" if every else f"; there are {', '.join(pass_names())}"
         raise CompileError(f"There is no pass {listed(hints)}{there}.")
     return tuple(step for name in names for step in known[name])
 
 
-def _known() -> Iterator[str]:
+def pass_names() -> Iterator[str]:
+    """Yield the names of stages and passes that `run_alone` takes."""
     yield from STAGES
     yield from sorted(_PASSES)

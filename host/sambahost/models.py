@@ -263,6 +263,9 @@ _UNSEEN = _TORCHS - _TABLES
 """Attributes of all modules whose contents count for nobody here."""
 
 
+_WANTS_GRADIENT = attrgetter("requires_grad")
+
+
 class FreezeWatch:
     """Tells, once each, of parameters that are frozen after a program was compiled to train them.
 
@@ -277,9 +280,10 @@ class FreezeWatch:
 
     def tell(self, program: str) -> None:
         """Warn of what was frozen since the last call; `program` is what trains it all the same."""
-        frozen = [name for name, item in self._untold.items() if not item.requires_grad]
-        if not frozen:
-            return
+        with torch._C.DisableTorchFunctionSubclass():  # each would go through it, in every run
+            if all(map(_WANTS_GRADIENT, self._untold.values())):
+                return
+            frozen = [name for name, item in self._untold.items() if not item.requires_grad]
         for name in frozen:
             del self._untold[name]
         warn(

@@ -200,20 +200,20 @@ class SambaSession:
     ) -> tuple[SambaTensor, ...]:
         """Load the PEF of `model` and return its outputs, also kept as `model.output_tensors`.
 
-        The model is traced and compared with the PEF. With `transfer_device` parameters, buffers
-        and state of optimizers are copied to the device. Without an optimizer the model is used for
-        inference: its parameters want no gradients any more. `config_dict` may have `pef` and
-        `mapping`; `data_parallel_mode` is that of runs which name none. With `distlearn_config`
-        processes meet here, and get what process 0 has; else in their first `data_parallel` run.
-        Raises `SambaError` with all that differs from the PEF, as a `mapping`.
+        The model is traced and compared with the PEF. With `transfer_device` states are copied to
+        the device. Without an optimizer the model infers: its parameters want no gradients then.
+        `config_dict` may have `pef`, `mapping`, and `inference`, to leave optimizers out;
+        `data_parallel_mode` is that of runs without one. Processes meet here with
+        `distlearn_config`, else in their first such run. Raises `SambaError` with all that differs
+        from the PEF.
         """
-        chosen = self._modes.config(config_dict).get("pef")
+        config = self._modes.config(config_dict)
         mapping = check_mapping(mapping) or check_mapping((config_dict or {}).get("mapping"))
         from_torch_model_(model)
         self._modes.data_parallel_mode = checked_mode(data_parallel_mode)
-        optimizers, losses = listed(optim), loss_numbers(loss_indices)
+        optimizers, losses = _used(optim, config), loss_numbers(loss_indices)
         with self._device.opening():
-            loaded = self._load(pef or str(chosen)) if pef or chosen else self._device.pef
+            loaded = self._wanted(pef or config.get("pef"))
             evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
             if evaluates:
                 model.requires_grad_(False)
@@ -231,7 +231,7 @@ class SambaSession:
                     loaded.meet()
         self._models.follow(model, call, traced, optimizers)
         if loaded is not None:
-            loaded.follow(model, optimizers)
+            loaded.follow(model, traced, optimizers)
         return traced.outputs
 
     @checked("SambaSession.trace_multigraph", mapping=None)
@@ -348,6 +348,10 @@ class SambaSession:
                 raise explained(error, self._models.last, input_tensors) from error
             return pef.fetched(output_tensors, results)
 
+    def _wanted(self, pef: object) -> LoadedPef | None:
+        """Load `pef`, or return the one that is there where none is named."""
+        return self._load(str(pef)) if pef else self._device.pef
+
     def _load(self, pef: str) -> LoadedPef:
         """Load a PEF in place of the one before, and of what was traced for that."""
         self._forget()
@@ -358,6 +362,11 @@ class SambaSession:
         self._device.close()
         self._models.forget()
         self._compiler.graphs = {}
+
+
+def _used(optim: Optimizers, config: Mapping[str, object]) -> tuple[torch.optim.Optimizer, ...]:
+    """Return the optimizers that are given, none where the options are of inference."""
+    return () if config.get("inference") else listed(optim)
 
 
 session = SambaSession()

@@ -89,6 +89,9 @@ def test_bash_completes(line: str, found: list[str], tmp_path: Path) -> None:
         ("sambac explain line.pef average", ["average"]),
         ("sambac scale line.pef --graph t", ["train"]),
         ("sambac arch sn3", ["sn30"]),
+        ("sambac compile net.onnx --arch sn1", ["sn10"]),
+        ("sambac compile net.onnx --optimizer adamw", ["adamw"]),
+        ("sambac opt net.onnx --passes simplify_no,empty_s", ["simplify_no,empty_sums"]),
     ],
 )
 def test_what_stands_in_the_file_on_the_line_is_completed(

@@ -106,6 +106,7 @@ ACTIVATIONS = [
     Case("HardSwish", (X,), F.hardswish),
     Case("LeakyRelu", (X,), F.leaky_relu),
     Case("LeakyRelu", (X,), lambda x: F.leaky_relu(x, 1.4), {"alpha": 1.4}, label="steep"),
+    Case("LeakyRelu", (X,), lambda x: F.leaky_relu(x, 3e7), {"alpha": 3e7}, label="very steep"),
     Case("Mish", (X,), F.mish),
     Case("PRelu", (X, ROW), lambda x, slope: torch.where(x > 0, x, x * slope)),
     Case("Relu", (X,), F.relu),

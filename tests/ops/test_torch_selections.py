@@ -8,6 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch_points import Point, differences
+from torch_runs import Lambda
+
+import sambac
+import sambarun
 
 T = torch.tensor
 X = T([-inf, -2.0, -1.0, -0.0, 0.0, 0.1, 0.3, 1.0, 7.5, inf, nan])
@@ -88,6 +92,7 @@ _EMPTY = {
         for mode in ("area", "bicubic", "bilinear", "nearest", "nearest-exact")
     },
     "masked": lambda x: x.masked_scatter(x > 0, x),
+    "from nothing": lambda x: x.masked_scatter(x > 1e9, x[:0]),
     "padded around": lambda x: F.pad(x.reshape(0, 1, 4), (1, 1), mode="circular"),
     "picked": lambda x: (TABLE + x.sum())[:, :1].index_select(1, NO_PLACES),
     "parts": lambda x: x.split(2)[0],
@@ -149,3 +154,24 @@ GROUPS = {
 @pytest.mark.parametrize("name", GROUPS)
 def test_forward_and_gradient_of_selections(name: str) -> None:
     assert differences(GROUPS[name]) == []
+
+
+@pytest.mark.parametrize("function", ["scatter", "scatter_add"])
+def test_a_source_may_be_larger_than_its_index(function: str) -> None:
+    """PyTorch itself has no gradient there: beside that of the part that is read."""
+    source = torch.arange(20.0).reshape(4, 5) + 1
+    rows = torch.zeros(3, 4)
+    index = T([[0, 1, 2], [2, 0, 1]])
+
+    def whole(x: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+        return getattr(x, function)(0, index, s)
+
+    assert differences([Point("source", whole, (rows, source[:2, :3].contiguous()))]) == []
+    options = sambac.CompileOptions(train=True, input_grads=("args_1",), backward_from=("output",))
+    program = sambac.compile(Lambda(whole), options, inputs=(rows, source))
+    with sambarun.load(program) as executable:
+        found = executable.run({"args_0": rows.numpy(), "args_1": source.numpy()})
+    assert torch.equal(T(found["output"]), whole(rows, source))
+    expected = torch.zeros(4, 5)
+    expected[:2, :3] = 1
+    assert torch.equal(T(found["args_1__grad"]), expected)

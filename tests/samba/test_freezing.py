@@ -1,9 +1,10 @@
-"""Parameters that are frozen after a model was traced for training."""
+"""Parameters that are frozen, and settings of modules that change, after a model was compiled."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,14 @@ class _Net(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.norm, self.act = nn.LayerNorm(4, elementwise_affine=False), nn.ReLU6()
+        self.scales: dict[str, object] = {"by": 2.0}
+        self.batch, self.unread = 0, 0
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.second(self.first(x)).square().mean()
+        self.batch = x.shape[0]
+        scaled = self.norm(self.first(x)) * self.scales["by"] * self.batch
+        return self.second(self.act(scaled)).square().mean()
 
 
 def _inputs() -> tuple[samba.SambaTensor]:
@@ -66,3 +72,60 @@ def test_what_is_traced_for_inference_is_not_told_of(traced) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         samba.session.run(_inputs(), outputs, section_types=["FWD"])
+
+
+def _gelu(model: _Net) -> None:
+    model.act = nn.GELU()  # type: ignore[assignment]
+
+
+_CHANGES: dict[str, Callable[[_Net], object]] = {
+    "norm.eps": lambda model: setattr(model.norm, "eps", 0.5),
+    "act.max_val": lambda model: setattr(model.act, "max_val", 3.0),
+    "scales": lambda model: model.scales.update(by=3.0),
+    "act": _gelu,
+}
+"""What changes what forward computes, beside tensors."""
+
+
+def _forget_what_is_idle(model: _Net) -> None:
+    model.unread, model.batch = 7, 9  # nobody reads it, and forward itself writes it
+    model.norm.eps = float(str(model.norm.eps))
+    model.eval().train()
+
+
+def test_settings_that_change_after_tracing_are_told_once(traced) -> None:
+    model, outputs = traced
+    for name, change in _CHANGES.items():
+        change(model)
+        words = rf"goes on computing with what was compiled; .*: {re.escape(name)}\b"
+        with pytest.warns(UserWarning, match=words):
+            samba.session.run(_inputs(), outputs)
+        _forget_what_is_idle(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            samba.session.run(_inputs(), outputs)
+
+
+def test_settings_that_a_pef_has_otherwise_are_told(traced) -> None:
+    pef = samba.session.device.path
+    for name, change in _CHANGES.items():
+        model = samba.from_torch_model(_Net())
+        _forget_what_is_idle(model)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            utils.trace_graph(model, _inputs(), None, pef=pef)
+        change(model)
+        words = rf"compiled with other settings of modules: {re.escape(name)} is "
+        with pytest.warns(UserWarning, match=words):
+            utils.trace_graph(model, _inputs(), None, pef=pef)
+
+
+def test_a_model_traced_with_inference_is_not_trained(traced) -> None:
+    model, _ = traced
+    model.requires_grad_(True)
+    before = model.first.weight.detach().clone()
+    ours = optim.SGD(model.parameters(), lr=0.1)
+    outputs = utils.trace_graph(model, _inputs(), ours, config_dict={"inference": True})
+    samba.session.run(_inputs(), outputs)
+    samba.session.to_cpu(model)
+    assert torch.equal(model.first.weight, before)

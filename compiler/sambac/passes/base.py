@@ -13,6 +13,7 @@ CONSTANT_OUTPUTS = "outputs that are constants"
 OUT_OF_ORDER = "operators before what they read"
 WITHOUT_KERNEL = "operators without a kernel, and values without a type"
 WITHOUT_ELEMENTS = "values without elements"
+MAYBE_WITHOUT_ELEMENTS = "values without elements, or of open sizes"
 
 
 class Pass(ir.passes.InPlacePass):

@@ -23,6 +23,12 @@ where x has no elements, or no channels, a no columns and b no rows, and the sha
 known and has elements. onnxruntime gives a wrong shape to reductions, to all along negative axes;
 it leaves results of convolutions, of products of integers, and of a matrix and a vector unwritten,
 forgets the batch of b, and forgets beta. Opsets before 8 have no Expand, and keep their sums.
+
+Where a and b may have no columns and rows in some run, as that size or the result's is open,
+vectors become matrices and a gets the batch of b, as then all of the result is written:
+
+    MatMul(a, v)  ->  Reshape(MatMul(a, Reshape(v)))         also MatMul(v, b)
+    MatMul(a, b)  ->  MatMul(Expand(a), b)
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, input_at, int_attribute, redirect, static_shape
 
-from .base import WITHOUT_ELEMENTS, Pass
+from .base import MAYBE_WITHOUT_ELEMENTS, WITHOUT_ELEMENTS, Pass
 from .rewriting import Rule, RulePass, constant, present
 
 logger = logging.getLogger(__name__)
@@ -122,6 +128,39 @@ def _largest(dtype: np.dtype) -> object:
     if dtype == np.bool_:
         return True
     return np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else np.inf
+
+
+def unwritten(editor: Editor, node: ir.Node) -> str | None:
+    """MatMul(a, b), where k may be 0 in some run -> that of matrices, a with the batch of b."""
+    a, b = present(node.inputs)
+    if editor.opset < _SHAPES_HAVE_ENDS or a.shape is None or b.shape is None:
+        return "a shape is not known"
+    left, right = len(a.shape), len(b.shape)
+    if right > 1 and left >= max(right, 2):
+        return "all products are written"
+    inner = (a.shape[-1], b.shape[-2 if right > 1 else 0])
+    if any(isinstance(size, int) and size > 0 for size in inner):
+        return "there is something to sum up"
+    kept = [0] * (max(left, right) - 1)
+    if left == 1:
+        a = editor.op("Reshape", a, [1, -1])
+        kept = [*kept[1:], -1] if right > 1 else kept
+    if right == 1:
+        b = editor.op("Reshape", b, [-1, 1])
+    if right > max(left, 2):
+        batch = editor.op("Shape", b, start=0, end=-2)
+        a = editor.op("Expand", a, editor.op("Concat", batch, [1, 1], axis=0))
+    if 1 not in (left, right):
+        editor.replace(node, "MatMul", a, b)
+        return None
+    kept = [] if left == right == 1 else kept
+    shape = editor.initializer(np.asarray(kept, np.int64), f"{node.outputs[0].name}_shape")
+    editor.replace(node, "Reshape", editor.op("MatMul", a, b), shape)
+    return None
+
+
+_SHAPES_HAVE_ENDS = 15
+"""From which opset on a part of a shape can be had."""
 
 
 # What reductions make of no elements, by the type of the result.
@@ -210,3 +249,12 @@ class EmptySums(RulePass):
         "QLinearMatMul": (quantized,),
         **dict.fromkeys(_OF_NOTHING, (reduction,)),
     }
+
+
+@dataclass(frozen=True)
+class OpenProducts(RulePass):
+    """Rewrite products that may sum up nothing in some run, and would leave results unwritten."""
+
+    name: ClassVar[str] = "open_products"
+    operators: ClassVar[frozenset[str] | None] = frozenset({MAYBE_WITHOUT_ELEMENTS})
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MatMul": (unwritten,)}

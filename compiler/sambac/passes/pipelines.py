@@ -24,7 +24,7 @@ from .convolve_first import ConvolveFirst
 from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
-from .empty_results import EmptyResults, EmptySums
+from .empty_results import EmptyResults, EmptySums, OpenProducts
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
@@ -115,6 +115,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     SpellAxes(),  # not for speed: the operators give wrong shapes
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
+    OpenProducts(),  # not for speed: the operators leave results unwritten
     *_MOVE_LINEAR,
     ConvolveRows(),
     LowerLrn(),

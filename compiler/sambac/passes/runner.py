@@ -33,6 +33,7 @@ from sambac.kernels.registry import why_not_runnable
 from .base import (
     CONSTANT_OUTPUTS,
     FUNCTIONS,
+    MAYBE_WITHOUT_ELEMENTS,
     OUT_OF_ORDER,
     SUBGRAPHS,
     WITHOUT_ELEMENTS,
@@ -134,8 +135,16 @@ def _lacks_kernels(model: ir.Model) -> bool:
 
 
 def _has_empty_values(model: ir.Model) -> bool:
+    return any(0 in shape for shape in _shapes(model))
+
+
+def _may_have_empty_values(model: ir.Model) -> bool:
+    return any(not isinstance(size, int) or size == 0 for each in _shapes(model) for size in each)
+
+
+def _shapes(model: ir.Model) -> Iterator[ir.Shape]:
     values = (value for graph in all_graphs(model.graph) for value in own_values(graph))
-    return any(value.shape is not None and 0 in value.shape for value in values)
+    return (value.shape for value in values if value.shape is not None)
 
 
 _HAS: Mapping[str, Callable[[ir.Model], bool]] = {
@@ -145,6 +154,7 @@ _HAS: Mapping[str, Callable[[ir.Model], bool]] = {
     OUT_OF_ORDER: _is_out_of_order,
     WITHOUT_KERNEL: _lacks_kernels,
     WITHOUT_ELEMENTS: _has_empty_values,
+    MAYBE_WITHOUT_ELEMENTS: _may_have_empty_values,
 }
 """How a model is asked for what passes concern besides types of operators."""
 

@@ -33,7 +33,7 @@ from sambarun.errors import RunError
 from sambarun.execution.host_steps import Clock
 
 from .data import Cursor
-from .tensor_file import CODES, write
+from .tensor_file import CHECKSUMS, CODES, damaged, write
 
 _FORMAT = "1"
 _MODEL = frozenset({pef.SymbolKind.WEIGHT, pef.SymbolKind.BUFFER})
@@ -144,10 +144,10 @@ def _read(name: str, file: _File, state: StateStore, clock: Clock) -> Position |
     if problems:
         problems[:0] = _other_optimizers(metadata, state)
         raise RunError(f"{name} does not fit the program. {listed(problems, _SHOWN, ' ')}")
+    contents = _contents(name, file, found, metadata)
     position = _position(name, metadata) if whole else None
     if position:
         position = position._replace(lacks=tuple(missing[index] for index in sorted(lacks)))
-    contents = _contents(name, file, found)
     _require_numbers(name, contents, state)
     contents |= {index: np.zeros((), state.views[index].dtype) for index in lacks}
     anew = [] if whole else [index for index in beside if state.kinds[index] in ZERO_KINDS]
@@ -199,14 +199,31 @@ def _stated_optimizers(metadata: Mapping[str, str]) -> list[str]:
     return found if known else []
 
 
-def _contents(name: str, file: _File, found: Mapping[str, int | None]) -> dict[int, Array]:
-    """Return the tensors by symbol. Raises `RunError` if two names of one tensor differ."""
+def _contents(
+    name: str, file: _File, found: Mapping[str, int | None], metadata: Mapping[str, str]
+) -> dict[int, Array]:
+    """Return the tensors by symbol.
+
+    Raises `RunError` if two names of one tensor differ, and for what is not as it was written.
+    """
+    read = {key: file.get_tensor(key) for key in found}
+
+    def refuse(error: Exception) -> RunError:
+        return RunError(f"{name} is damaged: its checksums cannot be read ({why(error)}).")
+
+    with reading(refuse):
+        problems = [*damaged(metadata, read)]
+    if problems:
+        raise RunError(
+            f"{name} is damaged, or was changed by hand; then leave '{CHECKSUMS}' out of its "
+            f"metadata. {listed(problems, _SHOWN, ' ')}"
+        )
     contents: dict[int, Array] = {}
     first: dict[int, str] = {}
     for key, index in found.items():
         if index is None:
             continue
-        array = file.get_tensor(key)
+        array = read[key]
         known = contents.setdefault(index, array)
         other = first.setdefault(index, key)
         if known is not array and known.tobytes() != array.tobytes():

@@ -20,6 +20,9 @@ API = "samba"
 APPLICATION = "application"
 """Where the producer's options hold what the application stored."""
 
+SETTINGS = "settings"
+"""Where that has the settings of modules: by graph, empty for the only one, path and name."""
+
 
 def application_of(program: Program) -> dict[str, object]:
     """Return what the application stored in `program`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,7 +20,7 @@ from sambaflow.samba.trace.call import ForwardCall
 from sambaflow.samba.trace.tracing import Traced
 from sambahost.models import without_values
 
-from .application import API, stored, with_application
+from .application import API, SETTINGS, plain, stored, with_application
 from .graph_names import output_ports
 from .requests import CompileRequest, settings_of
 
@@ -35,7 +35,7 @@ def build(model: nn.Module, call: ForwardCall, traced: Traced, request: CompileR
     view = _to_train if request.train else without_values
     with view(model), torch.no_grad(), PlainOperands():
         program = sambac.compile(model, options, inputs=example_of(call))
-    return _named(program, model, call, dict(zip(_names(traced), ports, strict=True)), request)
+    return _named(program, model, call, (traced, ports), request)
 
 
 @contextmanager
@@ -122,12 +122,17 @@ def _named(
     program: Program,
     model: nn.Module,
     call: ForwardCall,
-    outputs: Mapping[str, str],
+    returned: tuple[Traced, tuple[str, ...]],
     request: CompileRequest,
 ) -> Program:
-    """Return `program` with samba's names as aliases and the application's metadata."""
+    """Return `program` with samba's names as aliases and the application's metadata.
+
+    It has `returned`: what was traced, by ports of these names.
+    """
     graph = program.graphs[0]
     ports = {port.name: port.symbol for port in (*graph.inputs, *graph.outputs)}
+    traced, names = returned
+    outputs = dict(zip(_names(traced), names, strict=True))
     symbols = {symbol.name: index for index, symbol in enumerate(program.symbols)}
     states = [*dict(model.named_parameters()), *dict(model.named_buffers())]
     wanted = {
@@ -145,6 +150,7 @@ def _named(
     facts = {
         **stored(request.metadata),
         "model": model_name(model),
+        SETTINGS: plain({"": traced.settings}),
         "unused_inputs": unused,
     }
     return with_application(replace(program, aliases=(*program.aliases, *aliases)), facts)

@@ -21,7 +21,15 @@ from sambaflow.samba.trace.call import ForwardCall
 from sambaflow.samba.trace.traced_graph import TracedGraph
 from sambaflow.samba.trace.tracing import Traced
 
-from .application import API, GraphSignature, compiled_graph, stored, with_application
+from .application import (
+    API,
+    SETTINGS,
+    GraphSignature,
+    compiled_graph,
+    plain,
+    stored,
+    with_application,
+)
 from .requests import CompileRequest
 
 
@@ -61,6 +69,7 @@ def named_program(
     facts = {
         **stored(request.metadata),
         "model": "+".join(models),
+        SETTINGS: plain({graph.name: graph.traced.settings for graph in graphs}),
         "graphs": {name: signature._asdict() for name, signature in signatures.items()},
         "unused_inputs": sorted(
             {tensor.sn_name for graph in graphs for tensor in graph.inputs.values()} - {*symbols}

@@ -27,6 +27,7 @@ from .hyperparameters import Hyperparameters
 from .matching import is_inference, require_graphs_match, require_match
 from .optimizer_matching import learning
 from .runtime_profile import RuntimeProfile
+from .settings_matching import SettingsWatch, tell_other_settings
 from .transfer import (
     Replicas,
     default_gradients,
@@ -52,6 +53,7 @@ class LoadedPef:
             self.device: SambaDevice = load_device(path)
         self.hyperparameters = Hyperparameters(self.device.program)
         self._watch = FreezeWatch()
+        self._settings = SettingsWatch()
         self.inference = False
         """Whether models are only evaluated, whatever the program could do."""
         self._replicas = Replicas(self.device, profiler)
@@ -83,12 +85,17 @@ class LoadedPef:
         """Let the backward pass start from `losses`, by number, or those that a compiler takes."""
         self.device.start_from(default_gradients(traced, losses, self.device))
 
-    def follow(self, model: nn.Module, optimizers: tuple[Optimizer, ...]) -> None:
-        """Let the numbers of the optimizers of `model` count from the next run on."""
+    def follow(self, model: nn.Module, traced: Traced, optimizers: tuple[Optimizer, ...]) -> None:
+        """Let the numbers of the optimizers of `model` count from the next run on.
+
+        Warns of settings of modules that the PEF has otherwise.
+        """
         self.hyperparameters.follow(optimizers)
         if optimizers:
             self.hyperparameters.look_at_rates([model], str(self.device.path))
         self._watch = FreezeWatch(learning([(model, optimizers)]))
+        tell_other_settings(self.device, "", model, traced.settings)
+        self._settings = SettingsWatch([(model, traced.settings, bool(optimizers))])
 
     def follow_graphs(self, wanted: Mapping[str, Sequence[SambaTensor]], *, transfer: bool) -> None:
         """Take the traced graphs, of which `wanted` are the outputs by name, and their optimizers.
@@ -98,12 +105,18 @@ class LoadedPef:
         """
         traced, device = self._models.traced_graphs(), self.device
         require_graphs_match(device, traced, wanted)
-        users = {n: find_traced(traced, n, stop).optimizers for n, stop in wanted.items()}
+        found = {name: find_traced(traced, name, stop) for name, stop in wanted.items()}
+        users = {name: graph.optimizers for name, graph in found.items()}
         self.hyperparameters.follow(group_optimizers(traced), users)
         self.hyperparameters.look_at_rates(
             [graph.model for graph in traced if graph.optimizers], str(device.path)
         )
         self._watch = FreezeWatch(learning((graph.model, graph.optimizers) for graph in traced))
+        for name, graph in found.items():
+            tell_other_settings(device, name, graph.model, graph.traced.settings)
+        self._settings = SettingsWatch(
+            (graph.model, graph.traced.settings, bool(graph.optimizers)) for graph in traced
+        )
         self.inference = not device.host.trains
         for graph in traced if transfer else ():
             self.put(states_of(graph.model, graph.optimizers))
@@ -150,6 +163,7 @@ class LoadedPef:
         dropout = None if chosen[0].evaluates else train
         settings = self.hyperparameters.settings(given, train=dropout)
         device, profile = self.device, self._profile
+        self._settings.tell(str(device.path), self.hyperparameters.names)
         if train and any(_may_update(part) for part in chosen):
             self._watch.tell(str(device.path))
         with measuring(self._profiler, events.RUN):

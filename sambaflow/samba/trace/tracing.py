@@ -13,9 +13,9 @@ import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +40,7 @@ from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 
 from .call import ForwardCall
 from .looks import STAND_INS, without_looks
+from .module_settings import Settings, noting
 from .onnx_graph import OnnxStandIn
 
 _LOSSES = frozenset(
@@ -64,6 +65,8 @@ class Traced:
     """The leaves of `structure` that are the outputs; others are numbers or None."""
     penalties: tuple[int, ...] = ()
     """The numbers of the outputs that a loss function of torch had a part in."""
+    settings: Settings = field(default_factory=dict)
+    """What of modules, beside tensors, the outputs depend on."""
 
     def require_outputs(self, numbers: Iterable[int]) -> None:
         """Raise `SambaError` for `numbers` in `loss_indices` that are of no output."""
@@ -192,7 +195,10 @@ def _traced(model: nn.Module, call: ForwardCall, name: str) -> Traced:
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
     recorder = _Recorder(name, model, (args, kwargs))
     with _as_found(model) as memory:
-        with _as_exported(), without_looks(), mode, recorder.watching(), PlainOperands(), recorder:
+        alone = (without_looks(), mode, recorder.watching(), PlainOperands(), recorder)
+        with _as_exported(), noting(model) as settings, ExitStack() as stack:
+            for context in alone:
+                stack.enter_context(context)
             result = torch.func.functional_call(model, replaced, args, kwargs, tie_weights=False)
         _tell_what_is_kept(type(model).__name__, memory, recorder)
     leaves, structure = pytree.tree_flatten(result)
@@ -202,7 +208,7 @@ def _traced(model: nn.Module, call: ForwardCall, name: str) -> Traced:
         described.setdefault(id(leaf), _described(leaf, recorder.name_of(leaf, number)))
     outputs = tuple(described[id(leaf)] for leaf in tensors.values())
     penalties = tuple(i for i, leaf in enumerate(tensors.values()) if recorder.penalises(leaf))
-    return Traced(name, outputs, structure, tuple(tensors), penalties)
+    return Traced(name, outputs, structure, tuple(tensors), penalties, settings)
 
 
 def _states(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

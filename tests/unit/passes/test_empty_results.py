@@ -9,7 +9,7 @@ import pytest
 
 import sambac
 import sambarun
-from sambac.passes.empty_results import EmptyResults
+from sambac.passes.empty_results import EmptyResults, OpenProducts
 
 # What is written of x [0,4] and s [], and the shape of the result.
 _EMPTY = {
@@ -67,3 +67,31 @@ def test_programs_of_old_opsets_have_no_operators_of_newer_ones(opset: int) -> N
     feeds = {"x": np.zeros((0, 3, 4), np.float32), "w": np.ones((4, 4), np.float32)}
     with sambarun.load(sambac.compile(model)) as executable:
         assert executable.run(feeds)["y"].shape == (0, 3, 4)
+
+
+_PRODUCTS = {
+    "vector": ("n,k", "k", (3, 0), (0,)),
+    "batch and vector": ("b,n,k", "k", (2, 3, 0), (0,)),
+    "known to be none": ("b,3,0", "0", (2, 3, 0), (0,)),
+    "first vector": ("k", "b,k,n", (0,), (2, 0, 4)),
+    "two vectors": ("k", "k", (0,), (0,)),
+    "batch of the second": ("n,k", "b,k,m", (3, 0), (2, 0, 4)),
+    "something": ("k", "b,k,n", (5,), (2, 5, 4)),
+}
+
+
+@pytest.mark.parametrize("name", _PRODUCTS)
+def test_products_of_open_sizes_are_written_whole(name: str) -> None:
+    """What onnxruntime leaves as it was is something else than 0 in most runs."""
+    *dims, left, right = _PRODUCTS[name]
+    header = '<ir_version: 10, opset_import: ["": 23]>'
+    text = f"{header} g (float[{dims[0]}] a, float[{dims[1]}] b) => (y) {{ y = MatMul (a, b) }}"
+    model = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
+    lowered = ir.from_proto(model)
+    assert OpenProducts()(lowered).modified
+    (product,) = (node for node in lowered.graph if node.op_type == "MatMul")
+    shapes = [value.shape for value in product.inputs if value is not None]
+    assert min(len(shape or ()) for shape in shapes) > 1
+    a, b = np.ones(left, np.float32), np.ones(right, np.float32)
+    with sambarun.load(sambac.compile(model)) as executable:
+        np.testing.assert_array_equal(executable.run({"a": a, "b": b})["y"], a @ b)

@@ -22,12 +22,15 @@ from .rules import (
     incoming,
     kept_where,
     masking_readers,
+    number,
     operand,
     positive,
     steep_readers,
     unary,
 )
 
+_SWALLOWING = 2.0**8
+"""From which size on `low + (1 - low)` may be other than 1 in some type of numbers."""
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
 # Gelu by tanh is x * sigmoid(2 * K * (x + A * x^3)).
@@ -49,7 +52,13 @@ def _leaky_relu(b: Editor, at: Point) -> ir.Value:
 
 
 def _step(b: Editor, node: ir.Node, low: ir.Value | float) -> ir.Value:
-    """1 where x > 0, else `low`: max(x > 0, low), or low + (x > 0) * (1 - low)."""
+    """1 where x > 0, else `low`: max(x > 0, low), or low + (x > 0) * (1 - low).
+
+    A large `low` would lose the 1 in this sum: there it is chosen.
+    """
+    if isinstance(low, float) and abs(low) >= _SWALLOWING:
+        x = operand(node, 0)
+        return b.op("Where", b.op("Greater", x, 0.0), number(b, 1.0, x), number(b, low, x))
     rise = b.op("Sub", 1.0, low) if isinstance(low, ir.Value) else 1.0 - low
     above = positive(b, operand(node, 0), masked=masking_readers(node.outputs[0]))
     if isinstance(low, float) and 0 <= low <= 1:

@@ -42,6 +42,7 @@ def log_gamma(x: ir.Value) -> ir.Value:
     For x < 0 it is log(pi / |sin(pi x)|) - log gamma(1 - x).
     """
     low, size = _reflected(x)
+    endless = op.IsInf(size)
     far = op.Greater(size, number(1e15, x))
     near = op.Where(far, number(1.0, x), size)
     z = op.Add(near, float(_STEPS))
@@ -51,8 +52,10 @@ def log_gamma(x: ir.Value) -> ir.Value:
     series = op.Add(op.Add(main, 0.5 * math.log(2 * math.pi)), rest)
     for step in range(_STEPS):
         series = op.Sub(series, op.Log(op.Add(near, float(step))))
-    large = op.Where(far, size, number(1.0, x))
+    large = op.Where(op.And(far, op.Not(endless)), size, number(1.0, x))
     right = op.Where(far, op.Mul(large, op.Sub(op.Log(large), 1.0)), series)
+    last = op.Where(endless, size, number(1.0, x))  # its square has an infinite slope there
+    right = op.Where(endless, op.Mul(last, last), right)
     sine, _, poles = _angle(x, low)
     left = op.Sub(op.Sub(math.log(math.pi), op.Log(op.Abs(sine))), right)
     return op.Where(poles, number(math.inf, x), op.Where(low, left, right))
@@ -69,17 +72,25 @@ def polygamma(n: int, x: ir.Value) -> ir.Value:
 
 
 def _polygamma(n: int, x: ir.Value) -> ir.Value:
-    """psi(n, x); for x < 0 it is (-1)^n psi(n, 1 - x) - pi d^n cot(pi x) / dx^n."""
+    """psi(n, x); for x < 0 it is (-1)^n psi(n, 1 - x) - pi d^n cot(pi x) / dx^n.
+
+    At its poles it is (-1)^(n + 1) / 0^(n + 1), which has the slope that it goes to.
+    """
     low, size = _reflected(x)
-    right = _psi(n, size)
     sine, cosine, poles = _angle(x, low)
+    if n:  # they go to the same infinity from both sides or from the right, also where 0 has a sign
+        poles = op.Or(poles, op.Equal(op.Reciprocal(x), number(-math.inf, x)))
+    right = _psi(n, op.Where(poles, number(1.0, x), size))
+    sine = op.Where(poles, number(1.0, x), sine)
     slope = op.Mul(_polynomial(_slope_of_cotangent(n), op.Div(cosine, sine)), math.pi ** (n + 1))
     left = op.Sub(op.Neg(right) if n % 2 else right, slope)
-    # From its sides digamma goes to both infinities.
-    pole = math.nan if n == 0 else math.copysign(math.inf, (-1) ** (n + 1))
-    if n:  # the others go to the same infinity from the right, also where 0 has a sign
-        poles = op.Or(poles, op.Equal(op.Reciprocal(x), number(-math.inf, x)))
-    return op.Where(poles, number(pole, x), op.Where(low, left, right))
+    finite = op.Where(op.IsInf(x), number(0.0, x), x)
+    nothing = op.Where(poles, op.Sub(finite, op.Round(finite)), number(1.0, x))
+    pole = _inverse(nothing, n + 1)
+    pole = pole if n % 2 else op.Neg(pole)
+    if n == 0:  # from its sides digamma goes to both infinities
+        pole = op.Add(pole, math.nan)
+    return op.Where(poles, pole, op.Where(low, left, right))
 
 
 def _psi(n: int, x: ir.Value) -> ir.Value:

@@ -76,6 +76,9 @@ def masked_scatter(x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
     """
     x = op.Expand(x, _shape(mask))
     mask = op.Expand(mask, op.Shape(x))
+    if source.shape is not None and 0 in source.shape:  # PyTorch refuses all but an empty mask
+        nothing = math.nan if is_float(x) else 0
+        return op.Where(mask, number(nothing, x), x)
     taken = op.CumSum(op.Cast(op.Reshape(mask, [-1]), to=ir.DataType.INT64), 0)
     place = op.Max(op.Sub(taken, 1), op.Constant(value_ints=[0]))
     last = op.Sub(op.Size(source), 1)

@@ -1,0 +1,129 @@
+"""Settings of modules beside those that a PEF was compiled with, when traced and in each run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from operator import attrgetter, call, is_, itemgetter
+from typing import Any
+
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from pef.warned import warn
+from pef.wording import listed
+from sambaflow.samba.compile.application import SETTINGS, application_of, plain
+from sambaflow.samba.trace.module_settings import CLASS, Settings, is_plain
+from sambahost.models import held
+
+from .device import SambaDevice
+
+
+def tell_other_settings(device: SambaDevice, graph: str, model: nn.Module, now: Settings) -> None:
+    """Warn of settings `now` of `model` that the PEF was compiled with otherwise.
+
+    `graph` is what a program of several graphs calls the model, else empty. Rates of dropout are
+    hyperparameters, which are told of as such.
+    """
+    recorded = application_of(device.program).get(SETTINGS)
+    compiled = recorded.get(graph) if isinstance(recorded, dict) else None
+    if not isinstance(compiled, dict):
+        return  # a PEF of before, or one that nobody traced
+    rates = {(path, "p") for path, part in model.named_modules() if isinstance(part, _DropoutNd)}
+    other = [f"{path} is in the model alone" for path in now if path not in compiled]
+    other += [f"{path} is in it alone" for path in compiled if path not in now]
+    other += [
+        f"{_name(path, each)} is {_spelled(value)} in the model, {_spelled(known)} in it"
+        for path, own in now.items()
+        for each, value in own.items()
+        if each in compiled.get(path, {})
+        and (path, each) not in rates
+        and not _same(known := compiled[path][each], value)
+    ]
+    if other:
+        warn(
+            f"{device.path} was compiled with other settings of modules: {listed(other, 3, '; ')}. "
+            f"Runs compute with its own; compile it again"
+        )
+
+
+def _same(compiled: object, value: object) -> bool:
+    """Return whether `value` is what JSON holds as `compiled`."""
+    return json.dumps(plain(value), sort_keys=True) == json.dumps(compiled, sort_keys=True)
+
+
+def _name(path: str, attribute: str) -> str:
+    parts = (path,) if attribute == CLASS else (path, attribute)
+    return ".".join(filter(None, parts)) or "it"
+
+
+def _spelled(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+class SettingsWatch:
+    """Tells, once each, of settings that modules get after they were traced: none has an effect.
+
+    So it does of modules that take the place of others. A look at what has not changed costs some
+    50 ns for each module and setting.
+    """
+
+    def __init__(self, traced: Iterable[tuple[nn.Module, Settings, bool]] = ()) -> None:
+        """Watch models, each with its settings and whether dropout in it is on in some runs."""
+        self._names: list[str] = []
+        self._getters: list[Callable[[Any], object]] = []
+        self._owners: list[object] = []
+        for model, settings, trains in traced:
+            for path, module in model.named_modules():
+                self._watch(path, module, settings.get(path, {}), trains)
+        self._before = [*map(call, self._getters, self._owners)]
+        self._held = [*map(held, self._before)]
+        self._filled = [n for n, v in enumerate(self._before) if isinstance(v, list | Mapping)]
+
+    def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
+        idle = {CLASS} if trains or not isinstance(module, _DropoutNd) else {CLASS, "p"}
+        for name in settings:
+            if name not in idle:
+                self._add(_name(path, name), attrgetter(name), module)
+        for name in module._modules:
+            self._add(_name(path, name), itemgetter(name), module._modules)
+
+    def _add(self, name: str, getter: Callable[[Any], object], owner: object) -> None:
+        self._names.append(name)
+        self._getters.append(getter)
+        self._owners.append(owner)
+
+    def tell(self, program: str, hyperparameters: Collection[str]) -> None:
+        """Warn of what has changed since the last call; `program` is what computes as before."""
+        try:
+            same = all(map(is_, map(call, self._getters, self._owners), self._before))
+            if same and all(held(self._before[n]) == self._held[n] for n in self._filled):
+                return
+        except (AttributeError, KeyError):
+            pass  # something is gone
+        other = dict(self._changed())
+        if other:
+            rates = [name for name in other if name in hyperparameters]
+            cure = f", or give session.run hyperparam_dict for {listed(rates)}" if rates else ""
+            rows = [f"{name}{change}" for name, change in other.items()]
+            warn(
+                f"{program} goes on computing with what was compiled; set since, without effect: "
+                f"{listed(rows, 3, '; ')}. Compile it again{cure}"
+            )
+
+    def _changed(self) -> Iterator[tuple[str, str]]:
+        """Yield the names of what is new, and how; from now on that is what was before."""
+        for number, (name, before) in enumerate(zip(self._names, self._before, strict=True)):
+            now = _found(self._getters[number], self._owners[number])
+            was, self._held[number] = self._held[number], held(now)
+            self._before[number] = now
+            if self._held[number] != was:
+                known = is_plain(now) and is_plain(before) and now is not before
+                yield name, f" ({_spelled(before)}, now {_spelled(now)})" if known else ""
+
+
+def _found(getter: Callable[[Any], object], owner: object) -> object:
+    try:
+        return getter(owner)
+    except (AttributeError, KeyError):
+        return "gone"

@@ -1,0 +1,61 @@
+"""What modules are and have, beside tensors, where `forward` reads it: it is compiled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from torch import nn
+
+Settings: TypeAlias = "dict[str, dict[str, object]]"
+"""Of modules by path: their attributes by name; the name of the class is `CLASS`."""
+
+CLASS = "class"
+"""What no attribute can be called."""
+_PLAIN = (bool, int, float, str, type(None))
+_MOST = 100
+_ABSENT = object()
+
+
+@contextmanager
+def noting(model: nn.Module) -> Iterator[Settings]:
+    """Note the numbers and texts in attributes of modules of `model` that are read in the block.
+
+    Those that the block itself has written are left out when it is over: they are no settings.
+    Attributes of other objects, such as configurations that a module has, are not looked at.
+    """
+    modules = {id(module): (path, module) for path, module in model.named_modules()}
+    before = {number: dict(vars(module)) for number, (_, module) in modules.items()}
+    read: dict[tuple[int, str], object] = {}
+    plain = object.__getattribute__
+
+    def look(module: nn.Module, name: str) -> object:
+        value = plain(module, name)
+        if id(module) in before and name not in _TORCHS and is_plain(value):
+            read.setdefault((id(module), name), value)
+        return value
+
+    found: Settings = {path: {CLASS: type(part).__qualname__} for path, part in modules.values()}
+    nn.Module.__getattribute__ = look  # type: ignore[method-assign, assignment]
+    try:
+        yield found
+    finally:
+        del nn.Module.__getattribute__
+    for (number, name), value in read.items():
+        path, module = modules[number]
+        if vars(module).get(name, _ABSENT) is before[number].get(name, _ABSENT):
+            found[path][name] = value
+
+
+_TORCHS = frozenset(dir(nn.Module())) | {"output_tensors"}
+"""Attributes that every module has, and what tracing gives a model."""
+
+
+def is_plain(value: object) -> bool:
+    """Return whether `value` is a number, a text, or a short list or dictionary of such."""
+    if isinstance(value, list | tuple):
+        return len(value) <= _MOST and all(map(is_plain, value))
+    if isinstance(value, Mapping):
+        return len(value) <= _MOST and all(map(is_plain, (*value, *value.values())))
+    return type(value) in _PLAIN
