@@ -97,7 +97,7 @@ class Inputs:
             expected = self._expected(name)
             if expected is None:
                 check.problems.append(self._unknown(name))
-            elif isinstance(value, np.ndarray) and _fits(value, expected):
+            elif type(value) is np.ndarray and _fits(value, expected):
                 last = self._stages.get(expected.number)
                 if last is not None:
                     np.copyto(last.owner, value)
@@ -202,7 +202,7 @@ def convert_all(
     check, feeds = _Check(), Feeds({}, {})
     for name, value in given.items():
         wanted = expected[name]
-        if isinstance(value, np.ndarray) and wanted.shape is not None and _fits(value, wanted):
+        if type(value) is np.ndarray and wanted.shape is not None and _fits(value, wanted):
             at = TensorAt(value, address_of(value), wanted.symbol.dtype, value.shape)
             feeds.tensors[wanted.number] = at
         else:
@@ -274,8 +274,10 @@ def _as_array(value: object, number: int) -> Array:
     """Return `value` as an array; numbers and lists that have no type of their own take ours.
 
     Those that ours cannot hold keep numpy's type for them: whole numbers would wrap around, and
-    finite ones become infinite.
+    finite ones become infinite. Raises `ValueError` for a masked array with masked elements.
     """
+    if isinstance(value, np.ma.MaskedArray) and value.mask.any():
+        raise ValueError("some of its elements are masked; give what they are with 'filled'")
     target = dtypes.numpy_dtype(number)
     if number == dtypes.STRING:
         return np.asarray(value, dtype=object)

@@ -98,6 +98,14 @@ def test_ragged_lists(executable, good):
     assert problem.startswith("Input 'image' is no array of float32[n, 3]: ")
 
 
+def test_masks_are_not_dropped(executable, good):
+    masked = np.ma.masked_equal(good["image"], good["image"][0, 0])
+    (problem,) = problems(executable, {**good, "image": masked})
+    assert problem.endswith("some of its elements are masked; give what they are with 'filled'.")
+    plain = np.ma.array(good["image"])
+    np.testing.assert_array_equal(executable.run({**good, "image": plain})["y"], np.full((2, 3), 3))
+
+
 def test_equal_dimension_names_are_equal_sizes(executable, good):
     good["mask"] = np.ones((5, 1), np.float32)
     assert problems(executable, good) == [
