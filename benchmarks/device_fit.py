@@ -137,10 +137,13 @@ def _asked(
     """Return what a section asks of a device, whatever its values and operators are called."""
     section, ops = stage.sections.sections[at], stage.view.ops
     demand = demands.of(stage.fusion.ops_of(section.groups), section, stage.live_sets[at])
-    moved = [sorted((homes[n], b) for n, b in m.items()) for m in (demand.held, demand.streams)]
-    work = sorted((ops[op].flops, pcus) for op, pcus in demand.shares.items())
+    moved = (
+        tuple(sorted((homes[name], nbytes) for name, nbytes in sizes.items()))
+        for sizes in (demand.held, demand.streams)
+    )
+    work = tuple(sorted((ops[op].flops, pcus) for op, pcus in demand.shares.items()))
     times = (demand.each, demand.launch, demand.fill, demand.link)
-    return (section.type, times, *(tuple(each) for each in (*moved, work)))
+    return (section.type, times, work, *moved)
 
 
 def _with_sections(stage: PlannedStage, kept: Sequence[int]) -> PlannedStage:
