@@ -50,7 +50,7 @@ def _kind(value: object) -> str:
 
 def _range(array: Array) -> tuple[str, str]:
     """Return the smallest and the largest number, and how many are none."""
-    if not array.size or array.dtype.kind in "OSUV":
+    if not array.size or array.dtype.kind in "OSU":
         return "-", "-"
     if array.dtype.kind == "c":
         array = np.abs(array)
@@ -91,7 +91,7 @@ class Comparison:
 def compare(name: str, came: object, expected: Array, rtol: float, atol: float) -> Comparison:
     """Compare a result with what was expected: |came - expected| <= atol + rtol * |expected|.
 
-    NaN equals NaN. Element types may differ in width, not in kind.
+    NaN equals NaN. Numbers are compared, whatever their types are.
     """
     if not isinstance(came, np.ndarray):
         return Comparison(False, f"{name}: {_kind(came)} came, an array was expected")
@@ -195,9 +195,17 @@ def save(outputs: Mapping[str, object], output: str) -> list[str]:
     `name.keys` and `name.values`; an absent optional is left out. In `.npz` and `.npy`, strings are
     stored with a fixed width, so that numpy reads them without pickle, and types that numpy lacks
     (bfloat16, float8) as raw elements of their size. Raises `OSError` if the file cannot be
-    written, and `Wrong` if files of its kind do not hold the results.
+    written, and `Wrong` if files of its kind do not hold the results, or two would have one name.
     """
-    found = dict(pair for name, value in outputs.items() for pair in arrays(name, value))
+    pairs = [pair for name, value in outputs.items() for pair in arrays(name, value)]
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = listed([name for name in found if names.count(name) > 1], _NAMES_SHOWN, ", ")
+        raise Wrong(
+            f"--output {output}: two results would be called {twice}, where items of one are named "
+            "as another is; rename an output of the model."
+        )
     with replacing(output) as temporary:
         _WRITERS[Path(output).suffix](temporary, found, output)
     return list(found)

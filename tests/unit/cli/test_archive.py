@@ -54,3 +54,10 @@ def test_the_ending_says_what_is_written(tmp_path: Path) -> None:
     with pytest.raises(Wrong, match=r"safetensors files hold no object; give an .npz"):
         save({"s": np.array(["a"], object)}, str(tmp_path / "s.safetensors"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["y.npy", "y.safetensors"]
+
+
+def test_no_result_takes_the_place_of_another(tmp_path: Path) -> None:
+    for named in ({"q": [np.zeros(1)], "q.0": np.ones(1)}, {"m": {1: 2.0}, "m.keys": np.ones(1)}):
+        with pytest.raises(Wrong, match=r"two results would be called (q\.0|m\.keys), where items"):
+            save(named, str(tmp_path / "out.npz"))
+    assert not [*tmp_path.iterdir()]

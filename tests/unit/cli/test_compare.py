@@ -72,7 +72,7 @@ def test_summary_of_every_kind() -> None:
             "i": np.array([3, -2], np.int8),
             "e": np.zeros((0, 2), np.float32),
             "s": np.array(["a"], object),
-            "b": np.array([1.5], ml_dtypes.bfloat16),
+            "b": np.array([1.5, np.nan], ml_dtypes.bfloat16),
             "seq": [np.ones(1)],
             "none": None,
         }
@@ -81,7 +81,7 @@ def test_summary_of_every_kind() -> None:
     assert "1.5 (1 nan)" in rows["f"]
     assert rows["i"].split()[3:5] == ["-2", "3"]
     assert rows["e"].split()[2] == "0x2"
-    assert rows["b"].split()[1] == "bfloat16"
+    assert rows["b"].split()[1:7] == ["bfloat16", "2", "1.5", "1.5", "(1", "nan)"]
     assert "sequence of 1" in rows["seq"]
     assert "absent" in rows["none"]
 

@@ -1,13 +1,20 @@
-"""Dropouts of rate 0, which the exporter leaves out, are told."""
+"""Dropouts that drop nothing: of rate 0 they are told, and they give the tensor that they take."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
+from torch.nn import functional
 
 import sambac
 from sambac.frontend.torch import load_torch
+from sambac.frontend.torch.capture import capture, quiet
+from sambac.frontend.torch.capture import functional as without_writes
+from sambac.frontend.torch.inputs import example_of
+from sambac.frontend.torch.regions import without_regions
 
 TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(),))
 
@@ -46,3 +53,49 @@ def test_a_function_has_the_path_of_the_module_that_calls_it():
 @pytest.mark.parametrize("layer", [nn.Dropout(0.1), nn.Dropout(1.0), nn.Identity()])
 def test_other_models_have_nothing_to_tell(layer):
     assert told(layer) == ()
+
+
+class Writes(nn.Module):
+    """What `gives` may give, written in place: so is what it takes, if that is one tensor."""
+
+    def __init__(self, gives: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.gives = gives
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        taken = x + 1
+        given = self.gives(taken.relu_())
+        return taken + given.mul_(3)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    "gives",
+    [
+        nn.Dropout(0.5),
+        nn.Dropout(0.0),
+        nn.Sequential(nn.Dropout(0.0), nn.Identity(), nn.Dropout(0.0)),
+        nn.Dropout2d(0.0),
+        nn.AlphaDropout(0.0),
+        lambda x: functional.dropout(x, p=0.5, training=False),
+        lambda x: torch.einsum("abcd->abcd", x),
+        lambda x: x.sum_to_size(x.shape),
+        lambda x: x.type_as(x),
+        torch.clone,
+    ],
+)
+def test_what_gives_the_tensor_that_it_takes(gives, training: bool) -> None:
+    if training and getattr(gives, "p", 0):
+        gives = nn.Dropout(1.0)  # whatever it draws, the numbers are these
+    module, x = Writes(gives), torch.randn(2, 3, 2, 2)
+    recorded, _ = capture(module, example_of(module, (x,), None), training=training)
+    with quiet():
+        plain = without_writes(without_regions(recorded, training=training), "it")
+    (found,) = fx.Interpreter(plain.graph_module).run(x)
+    torch.testing.assert_close(found, module.train(training)(x))
+
+
+def test_a_view_of_which_nothing_is_said_is_refused_where_it_is_written() -> None:
+    turned = Writes(lambda x: torch.einsum("abcd->abdc", x))
+    with pytest.raises(sambac.CompileError, match=r"changes what aten.einsum.* a clone\(\) of it"):
+        load_torch(turned, sambac.CompileOptions(), (torch.ones(2, 3, 2, 2),))

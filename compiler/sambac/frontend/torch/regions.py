@@ -4,10 +4,12 @@
         y = f(x)            ->        y = f(x)
     z = g(y)                      z = g(detach(y))
     z.detach_()                   z = detach(z)
+    y = dropout(x, p, False)      y = alias(x), where something is written in place
 
 torch.export keeps such a region as a call of a subgraph, and every later step forgets that
 gradients were off in it. Here its operators move into the main graph, and what one of them computes
-passes a detach before an operator with gradients reads it. `detach_` is forgotten too.
+passes a detach before an operator with gradients reads it. `detach_` is forgotten too, and so is
+that what drops nothing gives the tensor that it takes.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ from functools import partial
 
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, TensorArgument
+
+from sambac.errors import CompileError
 
 from .capture import copied_graph
 from .writes import (
@@ -34,13 +39,16 @@ from .writes import (
 
 _REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 _DETACH_IN_PLACE = torch.ops.aten.detach_.default
+_DROPOUT = torch.ops.aten.dropout.default
+_EINSUM = torch.ops.aten.einsum.default
 
 
 def without_regions(program: ExportedProgram, *, training: bool) -> ExportedProgram:
     """Return `program` with the operators of its regions outside of them; itself without any.
 
-    The graph of the argument is not changed. In `training`, raises `CompileError` where something
-    is changed in place by which gradients would flow in other ways than they do in PyTorch.
+    The graph of the argument is not changed. Raises `CompileError` where something is changed in
+    place that another tensor is of which no schema says so, and in `training` where gradients would
+    flow by it in other ways than they do in PyTorch.
     """
     if not _is_special(program.graph):
         return program
@@ -53,6 +61,7 @@ def without_regions(program: ExportedProgram, *, training: bool) -> ExportedProg
 def _unwrap(module: fx.GraphModule, sources: set[str]) -> None:
     """Do so in one graph; `sources` names the inputs that may have gradients."""
     _inline(module, gradients=True)
+    _share_memory(module.graph)
     _detach_in_place(module.graph, sources)
     require_plain_writes(module.graph, active_nodes(module.graph, sources))
     _detach_sources(module.graph)
@@ -108,6 +117,50 @@ def _adopt(module: fx.GraphModule, region: fx.GraphModule, reference: fx.Node) -
     name = f"{target}_{reference.name}"
     setattr(module, name, getattr(region, target))
     reference.target = name
+
+
+def _share_memory(graph: fx.Graph) -> None:
+    """Let dropout that drops nothing, and sums of one term, be what they take, as in PyTorch.
+
+    Their schemas say nothing of it. Raises `CompileError` where such a sum is a view, and written:
+    of values alone, nobody could tell what else has changed.
+    """
+    for node in graph.find_nodes(op="call_function", target=_DROPOUT):
+        if not _drops(*node.args, **node.kwargs):
+            _be(node, node.args[0])
+    written: set[int | None] = set()
+    for node in reversed(graph.nodes):
+        if node.target is _EINSUM and _memory(node) in written:
+            for source in node.all_input_nodes:
+                if _memory(source) == _memory(node):
+                    _be(node, source)
+        written.update(map(_memory, written_by(node)))
+
+
+def _be(node: fx.Node, source: fx.Node) -> None:
+    """Let `node` be another name of `source`. Raises `CompileError` where it is a view."""
+    if node.target is _EINSUM and _geometry(source) != _geometry(node):
+        raise CompileError(
+            f"the module changes what {node.target} gives in place, or what it takes, which is "
+            "one memory to PyTorch; change a clone() of it"
+        )
+    node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (source,), {}
+    node.meta["val"] = source.meta["val"]
+
+
+def _drops(_tensor: fx.Node, p: float, train: bool) -> bool:
+    return train and p != 0
+
+
+def _memory(node: fx.Node) -> int | None:
+    """Return what is one for tensors that share memory, None for what is no tensor."""
+    value = node.meta.get("val")
+    return value.untyped_storage()._cdata if type(value) is FakeTensor else None
+
+
+def _geometry(node: fx.Node) -> tuple[object, ...]:
+    value = node.meta["val"]
+    return value.dtype, value.size(), value.stride(), value.storage_offset()
 
 
 def _detach_in_place(graph: fx.Graph, sources: set[str]) -> None:
