@@ -18,6 +18,7 @@ def run() -> Report:
     ratio = statistics.median(ours / torch for torch, ours in imports)
     found = answer_of(_WORKER, _ROUNDS)
     added = {name: 1e6 * (ours - plain) for name, (plain, ours) in found["microbatches"].items()}
+    calls = {name: 1e6 * (ours - plain) for name, (plain, ours) in found["calls"].items()}
     overlaps = {float(ms): gained for ms, gained in found["overlaps"].items()}
     step = found["step"]["pybuda"] / found["step"]["torch"]
     shares = {
@@ -32,8 +33,9 @@ def run() -> Report:
             f"Imports: whole processes in turns, {_ROUNDS} rounds. Microbatches: one sample of a "
             "perceptron 8-8-8, pushed before they are timed, through `pybuda`, and the same "
             "sections by `sambarun.Executable.run`, in turns in one process with a thread each, "
-            "medians of the rounds. Stages: microbatches a second of two equal perceptrons on two "
-            "devices with a thread for each, over those of the same devices in sequence, in turns. "
+            "medians of the rounds; calls for one push it, too, and wait for it. Stages: "
+            "microbatches a second of two equal perceptrons on two devices with a thread for each, "
+            "over those of the same devices in sequence, in turns. "
             "Step: forward, backward and update of a perceptron 784-256-256-10 with one sample, "
             "loss on the device, by torch in eager mode and by `run_training`, one thread."
         ),
@@ -47,6 +49,9 @@ def run() -> Report:
             "A microbatch takes "
             + ", ".join(f"{us:.0f} us more {name}" for name, us in added.items())
             + f" than the sections it runs (limit {MICROBATCH_LIMIT:g}).",
+            "A call that runs one microbatch takes "
+            + ", ".join(f"{us:.0f} us more in {name}" for name, us in calls.items())
+            + " than its sections; one that trains gives a checkpoint each time.",
             "Two devices give "
             + ", ".join(f"{gained:.2f} with stages of {ms:g} ms" for ms, gained in overlaps.items())
             + f" times the microbatches of one after the other (at least {OVERLAP_LIMIT}).",
@@ -67,6 +72,9 @@ def _rows(imports: list[tuple[float, float]], found: dict) -> list[list[Cell]]:
         rows.append([f"sections of a microbatch, {name}, us", 1e6 * plain, "", ""])
         added = 1e6 * (ours - plain)
         rows.append([f"microbatch, {name}, us", 1e6 * ours, added, MICROBATCH_LIMIT])
+    for name, (plain, ours) in found["calls"].items():
+        added = 1e6 * (ours - plain)
+        rows.append([f"a call for one microbatch, {name}, us", 1e6 * ours, added, ""])
     for ms, gained in found["overlaps"].items():
         rows.append([f"two stages of {ms} ms on two devices", gained, gained, OVERLAP_LIMIT])
     step = found["step"]

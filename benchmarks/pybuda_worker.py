@@ -38,15 +38,22 @@ Way = Callable[[], float]
 """Runs something so often, and returns the seconds that one of it took."""
 
 
-def microbatches(rounds: int) -> dict[str, tuple[float, float]]:
-    """Return the seconds of a microbatch, by its sections alone and through `pybuda`."""
+def microbatches(rounds: int) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return the seconds of a microbatch, by its sections alone and through `pybuda`.
+
+    They are those of calls that run many, and of `calls` that run one each.
+    """
     infers = _medians(rounds, _inference(_layers(8, 2), torch.randn(1, 8)))
     pybuda.shutdown()
     trains = _medians(rounds, _training(_layers(8, 2), torch.randn(1, 8), torch.randn(1, 8)))
     pybuda.shutdown()
+    many = {name: (infers["sections"], infers[name]) for name in ("in threads", "in sequence")}
     return {
-        **{name: (infers["sections"], infers[name]) for name in ("in threads", "in sequence")},
-        "in training": (trains["sections"], trains["pybuda"]),
+        "microbatches": {**many, "in training": (trains["sections"], trains["pybuda"])},
+        "calls": {
+            "inference": (infers["sections"], infers["calls"]),
+            "training": (trains["sections"], trains["calls"]),
+        },
     }
 
 
@@ -97,6 +104,7 @@ def _inference(model: nn.Module, x: torch.Tensor) -> dict[str, Way]:
         "sections": lambda: _repeated(_COUNT, lambda: executable.run(feeds)),
         "in threads": lambda: infer(False),
         "in sequence": lambda: infer(True),
+        "calls": lambda: _repeated(_COUNT, lambda: pybuda.run_inference(inputs=[(x,)]).get()),
     }
 
 
@@ -128,7 +136,17 @@ def _training(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> dict[str, W
 
         return _timed(work) / _STEPS
 
-    return {"sections": lambda: _repeated(_STEPS, sections), "pybuda": train}
+    def call() -> None:
+        device.push_to_inputs(x)
+        device.push_to_target_inputs(y)
+        pybuda.run_training().get()
+        losses.get()
+
+    return {
+        "sections": lambda: _repeated(_STEPS, sections),
+        "pybuda": train,
+        "calls": lambda: _repeated(_STEPS, call),
+    }
 
 
 def _overlap(rounds: int, ms: float, width: int, rows: int, layers: int) -> float:
@@ -206,7 +224,7 @@ def main() -> None:
     cores = torch.get_num_threads()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    found = {"microbatches": microbatches(rounds), "step": step(rounds)}
+    found = {**microbatches(rounds), "step": step(rounds)}
     torch.set_num_threads(max(cores, 2))  # which two devices share
     print(json.dumps({**found, "overlaps": overlaps(rounds)}))
 

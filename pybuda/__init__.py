@@ -71,6 +71,10 @@ def __getattr__(name: str) -> NoReturn:
 
 
 override_op_size = config.override_op_size
+_here = sys.modules[__name__]
+for _path, _has in (("compile", config), ("run.api", _here), ("utils", pybudaglobal)):
+    _owner, _, _own = f"{__name__}.{_path}".rpartition(".")  # as the original has it
+    sys.modules[f"{_owner}.{_own}"] = vars(sys.modules[_owner])[_own] = _has
 
 
 def detect_available_devices() -> list[BackendDevice]:
@@ -79,6 +83,6 @@ def detect_available_devices() -> list[BackendDevice]:
 
 
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
-for _each in (*_OTHERS, sys.modules[__name__]):
+for _each in (*_OTHERS, _here):
     tell(_each, __name__, require_kinds)
 tell(DrivenTTDevice, __name__, require_kinds)

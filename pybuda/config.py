@@ -88,6 +88,7 @@ _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.sp
 """Attributes and arguments without an effect here, and what hardware does by them."""
 
 _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
+    "_set_pybuda_override_veto": (lambda *given, **named: None, "tests set others in vain"),
     "add_cpu_fallback_ops": (lambda op_types: None, "operators of these types run on the host"),
     "add_schedule_constraint": (lambda op_names: None, "operators run in that order"),
     "balancer_op_override": (lambda op_name, attribute, value: None, "operators get other grids"),
@@ -116,8 +117,11 @@ _HINTS: Mapping[str, tuple[Callable[..., None], str]] = {
 """Functions without an effect here: what they take, and what hardware does by them."""
 
 
-def __getattr__(name: str) -> Callable[..., None]:
+def __getattr__(name: str) -> Callable[..., None] | None:
     """Return the function of `_HINTS` that is called `name`, which warns."""
+    if name == "LAST_SUCCESSFUL_STAGE":
+        warn(f"{name} is None: there are not the original's stages; errors say where")
+        return None
     if name not in _HINTS:
         known = (*_HINTS, *globals())
         raise AttributeError(f"pybuda.config has no '{name}'{did_you_mean(name, known)}")
@@ -159,6 +163,8 @@ class CompilerConfig(NumberConfig):
 
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _IDLE and name not in _ATTRIBUTES:
+            if name == "loopback_outputs":
+                raise PyBudaError(f"no '{name}': push outputs as inputs of the next call, by hand")
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
         if name == "op_intermediates_to_save":

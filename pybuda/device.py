@@ -126,13 +126,7 @@ class Device(Driven):
         """Return what `pybuda.get_parameter_checkpoint` has of this device."""
         return tensors((self._at_training() or self).parameters())
 
-    def get_all_parameters(self) -> dict[str, Tensor]:
-        """Return what `get_parameter_checkpoint` does."""
-        return self.get_parameter_checkpoint()
-
-    def pop_parameter_checkpoint(self) -> dict[str, Tensor]:
-        """Return what `get_parameter_checkpoint` does."""
-        return self.get_parameter_checkpoint()
+    get_all_parameters = pop_parameter_checkpoint = get_parameter_checkpoint
 
     def get_parameter_gradients(self) -> dict[str, Tensor]:
         """Return the gradients so far by parameter. Raises `PyBudaError` if nothing trains."""

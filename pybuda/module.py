@@ -130,7 +130,7 @@ class TFModule(PyTorchModule):
 class OnnxModule(Module):
     """An ONNX model, which only the device runs; it trains its initializers, by their names.
 
-    It is read when a device compiles it: who changes the model later has to wrap it anew.
+    Who changes a large initializer after it was compiled has to wrap the model anew.
     """
 
     def __init__(self, name: str, module: onnx.ModelProto, onnx_path: str | Path = "") -> None:
@@ -153,8 +153,15 @@ class OnnxModule(Module):
         return self._part
 
     def version(self) -> Version:
-        """Return what never changes: nothing here writes to a model."""
-        return Version(())
+        """Return what is another one after a change of the model."""
+        return Version((), self._structure(), self.owners())
+
+    def owners(self) -> Iterable[object]:
+        """Return this module, and what reads the model."""
+        return self, self._part
+
+    def _structure(self, objects: bool = True) -> object:
+        return self._part.mark()
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
         """Return what trains, by the names of initializers. Raises `sambac.CompileError`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -61,7 +61,7 @@ def inference_pipeline(
 
 
 def training_pipeline(
-    context: Context, queues: TrainingQueues, verified: VerifyConfig | None = None
+    context: Context, queues: Callable[[], TrainingQueues], verified: VerifyConfig | None = None
 ) -> TrainingPipeline:
     """Return the pipeline that is ready, or a new one if it failed or devices have changed.
 
@@ -71,7 +71,7 @@ def training_pipeline(
     if isinstance(ready, TrainingPipeline) and _is_current(context):
         return ready
     devices = _free(context, training=True, verified=verified)
-    return _begun(context, pipeline_of(devices, queues, verified), verified)
+    return _begun(context, pipeline_of(devices, queues(), verified), verified)
 
 
 def initialized(context: Context) -> AnyPipeline:

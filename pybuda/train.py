@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 
@@ -52,7 +53,7 @@ def run_training(
     require_queues(checkpoint_queue=checkpoint_queue, loss_queue=loss_queue)
     context, verified = current(), asked_for(_verify_cfg)
     with context.lock:
-        queues = TrainingQueues.of(loss_queue, checkpoint_queue)
+        queues = partial(TrainingQueues.of, loss_queue, checkpoint_queue)
         pipeline = training_pipeline(context, queues, verified)
         first, targets = pipeline.waiting()
         if first is not None and targets is not None and pipeline.compile_for(first, targets):
@@ -79,7 +80,7 @@ def initialize_training(
         raise PyBudaError(
             "nothing says what to compile for: give sample_inputs and sample_targets, or push both"
         )
-    pipeline = training_pipeline(context, queues, verified)
+    pipeline = training_pipeline(context, lambda: queues, verified)
     if pipeline.compile_for(inputs, targets):
         compiler().tell_idle()
     return pipeline.queues.checkpoints

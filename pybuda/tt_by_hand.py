@@ -252,17 +252,13 @@ class DrivenTTDevice(Device):
 
     def _read(self) -> set[int] | None:
         """Return the ids of parameters that modules read, None where no inputs are known."""
-        batch, made = self.inputs.peek(), self._made()
-        if batch is None and not made:
+        batch, names, found = self.inputs.peek(), tuple[str, ...](), set[int]()
+        if batch is not None:
+            sample, names = next(batch.samples()), batch.names
+        elif made := self._made():
+            sample = made[0].zeros([name for name, _ in self.get_dram_io_queues("input")])
+        else:
             return None
-        names = () if batch is None else batch.names
-        queues = None if batch is not None else self.get_dram_io_queues("input")
-        found: set[int] = set()
-        sample = (
-            next(batch.samples())
-            if batch is not None
-            else made[0].zeros([name for name, _ in queues or ()])
-        )
         for part in parts_of(self.modules, names):
             if not isinstance(part, torch.nn.Module):
                 return None

@@ -79,9 +79,9 @@ class VerifyConfig:
     torch's, by default within `relative_atol` of the largest magnitude, if
     `golden_compare_callback` agrees; or that have a correlation of at least `pcc`.
 
-    `verify_module` makes devices of `devtype`, `arch`, `fp32_fallback` and `chip_ids`, with breaks
-    at `epoch_breaks` and `chip_breaks`, an `optimizer` (`{"type": "adam", "params": {...}}`, or
-    None) and what `scheduler` makes for it, and runs as `sequential`, `epochs`, `steps`,
+    `verify_module` makes devices of `devtype`, `arch`, `fp32_fallback`, `chip_ids`, `num_chips`,
+    with breaks at `epoch_breaks` and `chip_breaks`, an `optimizer` (`{"type": "adam", "params":
+    {...}}`, or None) and its `scheduler`, and runs as `sequential`, `epochs`, `steps`,
     `accumulation_steps`, `microbatch_count` and `checkpoint_interval` say. A loss that it makes is
     multiplied by `scale_loss`. Gradients are not compared where the two `enable_...` say so, nor
     those of parameters with one of `waive_gradient_errors` in their names. Without
@@ -94,6 +94,7 @@ class VerifyConfig:
     arch: BackendDevice | None = None
     fp32_fallback: DataFormat | None = None
     chip_ids: Sequence[int] | None = None
+    num_chips: int | None = None
     epoch_breaks: Sequence[Chosen] = ()
     chip_breaks: Sequence[Chosen] = ()
     pcc: float | None = 0.99

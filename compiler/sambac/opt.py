@@ -27,7 +27,8 @@ from .passes.pipelines import (
     SELECT_TRAINING_KERNELS,
     SIMPLIFY,
 )
-from .passes.precision import rounding
+from .passes.precision import raise_for_rounding, rounding
+from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext
 from .training.preview import lower_preview
 
@@ -99,6 +100,8 @@ def run_alone(
     with judging((model, options)):
         source = load(model, options)
         lower_preview(source.model, source.name, PassContext())
+        if any(isinstance(step, RoundNumbers) for step in passes):
+            raise_for_rounding(source.model, source.name, PassContext())
         return list(_runs(source.model, passes))
 
 

@@ -50,7 +50,7 @@ from .passes.pipelines import (
     SIMPLIFY,
     SPARE_ARITHMETIC,
 )
-from .passes.precision import require_rounding, rounding
+from .passes.precision import raise_for_rounding, rounding
 from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext, watching
 from .planning.estimate import estimate
@@ -153,9 +153,9 @@ def _inference(
 ) -> LoweredGraphs:
     """One graph, whose weights are constants; states if they are `wanted` or not all there."""
     model, signature, passes = source.model, source.signature, _pass_context(options)
-    states = take_states(model, source.roles, wanted) if source.roles or wanted else {}
     if _rounds(options):
-        require_rounding(model, source.name, options)
+        raise_for_rounding(model, source.name, passes)
+    states = take_states(model, source.roles, wanted) if source.roles or wanted else {}
     report("legalize")
     if PREVIEW_DOMAIN in model.opset_imports:
         lower_preview(model, source.name, passes)

@@ -12,7 +12,7 @@ Observer = Literal[
 ]
 """What finds the range of numbers in batches of inputs."""
 
-DEFAULT_BLOCK = 32
+DEFAULT_BLOCK = 64
 BLOCKS = (32, 64, 128)
 """How many weights may share a scale, where weights alone are quantised."""
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
 import torch
 from torch import Tensor, fx, nn
 
+from .cut_places import led_by, places_of
 from .errors import HostError
 from .models import in_mode
+from .onnx_cuts import cut_model
 from .onnx_part import OnnxPart
 
 _Numbers = Mapping[fx.Node, int]
@@ -91,14 +94,13 @@ def cut(
 
     That is a pattern for the path of a module, or for the name of an operator. What needs the
     operator is behind it, all else before; what comes behind the first `inputs` of the `sample`
-    goes to the last piece. Raises `HostError` for what cannot be recorded, or not in pieces, and
-    for an ONNX model with such an operator.
+    goes to the last piece. The first piece has something that can have a gradient. Raises
+    `HostError` for what cannot be recorded, or not in pieces.
     """
-    if isinstance(module, OnnxPart):
-        _require_uncut(module, breaks)
-        return [module]
     if not breaks:
         return [module]
+    if isinstance(module, OnnxPart):
+        return cut_model(module, inputs, breaks)
     from sambac.frontend.torch.regions import without_regions  # loads the compiler
 
     name = module._get_name()  # type: ignore[no-untyped-call]
@@ -111,7 +113,7 @@ def cut(
     except Exception as error:  # torch raises errors of all kinds for what it cannot record
         raise HostError(f"{name} cannot be cut at a chip break: {error}") from error
     assert isinstance(whole, fx.GraphModule)
-    numbers = _numbers(whole.graph, inputs, breaks)
+    numbers = _numbers(whole, inputs, breaks)
     count = 1 + max(numbers.values())
     if count == 1:
         return [module]
@@ -119,38 +121,25 @@ def cut(
     return [_piece(whole, numbers, number, name) for number in range(count)]
 
 
-def _require_uncut(part: OnnxPart, breaks: Sequence[str]) -> None:
-    for node in part.model.graph.node[1:]:
-        if any(
-            re.fullmatch(pattern, name) for pattern in breaks for name in (node.name, *node.output)
-        ):
-            raise HostError(
-                f"the chip break at '{node.name}' is in an ONNX model, which trains on one chip; "
-                "make two models of it (onnx.utils.extract_model), which are programs of their own"
-            )
-
-
-def _numbers(graph: fx.Graph, inputs: int, breaks: Sequence[str]) -> _Numbers:
+def _numbers(whole: fx.GraphModule, inputs: int, breaks: Sequence[str]) -> _Numbers:
     """Return which piece each node is in; pieces without operators are none."""
+    graph = whole.graph
     operators = [node for node in graph.nodes if node.op == "call_function"]
     patterns = [re.compile(pattern) for pattern in breaks]
     begin = {node for pattern in patterns for node in _first(operators, pattern)}
-    starts = [node for node in operators if node in begin]
-    found = {node: number for number, node in enumerate(starts, start=1)}
-    found |= dict.fromkeys([n for n in graph.nodes if n.op == "placeholder"][inputs:], len(starts))
-    for node in graph.nodes:
-        if node.op != "get_attr":
-            before = (found.get(each, 0) for each in node.all_input_nodes)
-            found[node] = max(found.get(node, 0), *before, 0)
-    used = sorted({found[node] for node in operators})
-    last = len(used) - 1
-    found = {node: used.index(n) if n in used else last * (n > 0) for node, n in found.items()}
-    for node in graph.nodes:
-        if node.op == "get_attr":
-            found[node] = min((found[user] for user in node.users), default=0)
-        elif node.op == "output":
-            found[node] = last
-    return found
+    given = [node for node in graph.nodes if node.op == "placeholder"]
+    starts = {node: at for at, node in enumerate((n for n in operators if n in begin), start=1)}
+    starts |= dict.fromkeys(given[inputs:], len(begin))
+    reads = {n: n.all_input_nodes for n in graph.nodes if n.op not in ("get_attr", "output")}
+    found = places_of(reads, starts, operators)
+    tensors = [node for node in graph.nodes if node.op == "get_attr"]
+    found |= {
+        node: min((found[n] for n in node.users if n in found), default=0) for node in tensors
+    }
+    trained = [node for node in tensors if attrgetter(str(node.target))(whole).requires_grad]
+    floats = [node for node in given[:inputs] if node.meta["val"].is_floating_point()]
+    found = led_by(found, (found[node] for node in (*floats, *trained)))
+    return found | {graph.output_node(): max(found.values())}
 
 
 def _first(operators: Sequence[fx.Node], pattern: re.Pattern[str]) -> list[fx.Node]:
@@ -160,15 +149,63 @@ def _first(operators: Sequence[fx.Node], pattern: re.Pattern[str]) -> list[fx.No
 
 
 def _require_apart(graph: fx.Graph, numbers: _Numbers, name: str) -> None:
-    """Raise `HostError` where an operator writes to what operators of other pieces read, too."""
+    """Raise `HostError` where pieces would read something else than the whole, as some write."""
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    shared: defaultdict[int, list[fx.Node]] = defaultdict(list)
     for node in graph.nodes:
-        for given in _written(node):
-            shared = len({numbers[user] for user in given.users}) > 1
-            if shared or (given.op != "get_attr" and (len(given.users) > 1 or _is_view(given))):
-                raise HostError(
-                    f"{name} cannot be cut at a chip break: '{node.name}' in '{_path(node)}' "
-                    f"writes to '{given.name}', which others read; write to a copy of it"
-                )
+        for memory in {*_memories(node)}:
+            shared[memory].append(node)
+    writes: defaultdict[int, list[fx.Node]] = defaultdict(list)
+    for node in graph.nodes:
+        for memory in {each for given in _written(node) for each in _memories(given)}:
+            writes[memory].append(node)
+    for memory, writers in writes.items():
+        if not _is_apart(shared[memory], writers, numbers, order):
+            raise HostError(
+                f"{name} cannot be cut at a chip break: '{writers[0].name}' in "
+                f"'{_path(writers[0])}' writes to what is read on another chip, to "
+                f"'{shared[memory][0].name}'; write to a copy of it"
+            )
+
+
+def _is_apart(
+    views: Sequence[fx.Node],
+    writers: Sequence[fx.Node],
+    numbers: _Numbers,
+    order: Mapping[fx.Node, int],
+) -> bool:
+    """Tell whether pieces read the same in `views` of one memory as the whole, where some write.
+
+    They do if all is in one piece. Else one piece writes, to a copy of which no other reads more;
+    and pieces before it read what was there before, those behind it what is there in the end.
+    """
+    touching = {*views, *(user for view in views for user in view.users)}
+    if len({numbers[node] for node in touching}) == 1:
+        return True
+    places = {numbers[node] for node in writers}
+    if len(places) > 1 or any(view.op == "get_attr" for view in views):
+        return False
+    (place,) = places
+    first, last = min(map(order.__getitem__, writers)), max(map(order.__getitem__, writers))
+    entering = [
+        view
+        for view in views
+        if numbers[view] < place and any(numbers[user] >= place for user in view.users)
+    ]
+    return (
+        all(order[node] < first for node in touching if numbers[node] < place)
+        and all(order[node] > last for node in touching if numbers[node] > place)
+        and len(entering) <= 1
+        and all(numbers[user] <= place for view in entering for user in view.users)
+    )
+
+
+def _memories(node: fx.Node) -> Iterator[int]:
+    """Yield what stands for the memory of each tensor that a node gives; views share it."""
+    given = node.meta.get("val")
+    for value in given if isinstance(given, (list, tuple)) else (given,):
+        if isinstance(value, Tensor):
+            yield value.untyped_storage()._cdata
 
 
 _STATISTICS = (torch.ops.aten.batch_norm.default, torch.ops.aten.instance_norm.default)
@@ -184,13 +221,6 @@ def _written(node: fx.Node) -> list[fx.Node]:
         pairs = zip(kind._schema.arguments, node.args, strict=False)  # others have their defaults
         found = [given for said, given in pairs if said.alias_info and said.alias_info.is_write]
     return [given for given in found if isinstance(given, fx.Node)]
-
-
-def _is_view(node: fx.Node) -> bool:
-    """Return whether what an operator gives shares the memory of what it takes."""
-    kind = node.target
-    returns = kind._schema.returns if isinstance(kind, torch._ops.OpOverload) else ()
-    return any(said.alias_info and not said.alias_info.is_write for said in returns)
 
 
 def _crossing(graph: fx.Graph, numbers: _Numbers, number: int) -> list[fx.Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +35,7 @@ class DeviceSession(ABC):
         self.program = executable.program
         self.unused = frozenset(unused)
         self._api = api
+        self._resolved: dict[str, str | None] = {}
 
     # What runs.
 
@@ -187,6 +188,17 @@ class DeviceSession(ABC):
         except HostError:
             return None
 
+    def find_all(self, names: Sequence[str]) -> list[Tensor | None]:
+        """Return what `find` does of each of `names`, for which the device is asked once."""
+        symbols = [*map(self._resolve, names)]
+        if None in symbols or not self._in_memory.issuperset(symbols):
+            return [*map(self.find, names)]
+        try:
+            found = self.executable.read(*filter(None, symbols))
+        except RunError:  # some hold nothing
+            return [*map(self.find, names)]
+        return [from_array(found[each], self._types[each]) for each in symbols if each is not None]
+
     def write(self, name: str, value: Tensor) -> None:
         """Overwrite what `name` holds. Raises `HostError` for what does not fit there."""
         symbol = self.symbol(name)
@@ -204,9 +216,10 @@ class DeviceSession(ABC):
 
     def symbol(self, name: str) -> str:
         """Return the symbol called `name`. Raises `HostError` if there is none, and says why."""
-        found, (owner, _) = self._resolve(name), taken_apart(name)
+        found = self._resolve(name)
         if found is not None:
             return found
+        owner, _ = taken_apart(name)
         if name == gradient_name(owner):
             if owner in self.outputs:
                 raise NoStartError(no_such_start(owner))
@@ -217,6 +230,11 @@ class DeviceSession(ABC):
 
     def _resolve(self, name: str) -> str | None:
         """Return the symbol called `name` by the API, or by the program."""
+        if name not in self._resolved:  # which is asked for in each step of some programs
+            self._resolved[name] = self._sought(name)
+        return self._resolved[name]
+
+    def _sought(self, name: str) -> str | None:
         found = self.symbols.get(name)
         owner, what = taken_apart(name)
         if found is None and owner:  # the gradient of something, or state of an optimizer
@@ -231,6 +249,11 @@ class DeviceSession(ABC):
     def _is_held(self, symbol: str) -> bool:
         """Tell whether `symbol` is an input whose values are kept on the host between runs."""
         return False
+
+    @cached_property
+    def _in_memory(self) -> frozenset[str]:
+        """The symbols whose values are on the device alone."""
+        return frozenset(name for name in self._types if not self._is_held(name))
 
     @cached_property
     def _constants(self) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -195,6 +196,14 @@ _LOOKS = (
 """What tells whether a tensor has been written to."""
 
 
+class MarkedSource(ABC):
+    """What is read when it is compiled, and which may be changed later."""
+
+    @abstractmethod
+    def mark(self) -> object:
+        """Return what is another one after a change that is noticed."""
+
+
 class Glance:
     """What `owners` hold in their attributes, to see soon whether all that is as it was.
 
@@ -210,6 +219,8 @@ class Glance:
         found: dict[int, object] = {}
         for owner, attributes in zip(self._owners, self._attributes, strict=True):
             self._look(attributes, _UNSEEN if isinstance(owner, nn.Module) else (), found)
+        self._sources = [owner for owner in self._owners if isinstance(owner, MarkedSource)]
+        self._read = [source.mark() for source in self._sources]
         self._lengths = [*map(len, self._looked)]  # of each: an item may move from one to the next
         self._held = [*chain.from_iterable(self._looked)]
         self._tensors = [each for each in found.values() if isinstance(each, Tensor)]
@@ -224,6 +235,7 @@ class Glance:
             and [*map(len, self._looked)] == self._lengths
             and all(map(is_, chain.from_iterable(self._looked), self._held))
             and self._marked() == self._marks
+            and [source.mark() for source in self._sources] == self._read
         )
 
     def _marked(self) -> list[Any]:

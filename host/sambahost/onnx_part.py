@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -13,16 +14,23 @@ from pef.dtypes import numpy_dtype
 
 from .arrays import from_array, to_array
 from .errors import HostError
+from .models import MarkedSource
 
 if TYPE_CHECKING:
     import onnx
 
+_SMALL = 64
+"""Elements of weights that are looked at each time."""
+_Tensors: TypeAlias = tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]
 
-class OnnxPart:
+_AnyTensor = TypeVar("_AnyTensor", bound=torch.Tensor)
+
+
+class OnnxPart(MarkedSource):
     """An ONNX model whose weights are known as tensors, by the names of its initializers.
 
-    `keeps` are the names of nodes whose results come behind the outputs; then the tensors are those
-    of `source`.
+    `keeps` are the names of nodes whose results come behind the outputs. One that is made of a
+    `source`, or is a piece of it, has tensors of that.
     """
 
     def __init__(
@@ -34,6 +42,18 @@ class OnnxPart:
         self.model = model
         self.keeps = keeps
         self._source = source
+        self._known: tuple[object, _Tensors] | None = None
+
+    def mark(self) -> int:
+        """Return what is another number after operators, ports or small weights have changed.
+
+        Large weights are not looked at, which would take as long as to read the model anew.
+        """
+        graph = self.model.graph
+        small = (item for item in graph.initializer if math.prod(item.dims) <= _SMALL)
+        names = (item.name.encode() for item in graph.initializer)
+        said = (each.SerializeToString() for each in (*graph.input, *graph.output, *graph.node))
+        return crc32(b"".join((*said, *names, *(item.SerializeToString() for item in small))))
 
     def keeping(self, names: Sequence[str]) -> OnnxPart:
         """Return one that gives, behind the outputs, the results of the nodes with these names."""
@@ -104,17 +124,41 @@ class OnnxPart:
                 item.CopyFrom(numpy_helper.from_array(to_array(changed[item.name]), item.name))
         return model
 
-    @cached_property
-    def _tensors(self) -> tuple[dict[str, torch.nn.Parameter], dict[str, torch.Tensor]]:
-        if self._source is not None:
-            return self._source._tensors
+    @property
+    def _tensors(self) -> _Tensors:
+        mark = self.mark()
+        if self._known is None or self._known[0] != mark:
+            self._known = mark, self._read()
+        return self._known[1]
+
+    def _read(self) -> _Tensors:
         from sambac.training.parameters import weights_of  # loads the compiler
 
         found = weights_of(self.model)
-        parameters = {
-            name: torch.nn.Parameter(_tensor(array)) for name, array in found.parameters.items()
-        }
-        return parameters, {name: _tensor(array) for name, array in found.buffers.items()}
+        if self._source is not None:
+            known = self._source._tensors
+            parameters = {name: known[0][name] for name in found.parameters}
+            return parameters, {name: known[1][name] for name in found.buffers}
+        parameters, buffers = ({}, {}) if self._known is None else self._known[1]
+        own = _kept(parameters, found.parameters, torch.nn.Parameter)
+        return own, _kept(buffers, found.buffers, lambda tensor: tensor)
+
+
+def _kept(
+    known: Mapping[str, _AnyTensor],
+    arrays: Mapping[str, np.ndarray],
+    make: Callable[[torch.Tensor], _AnyTensor],
+) -> dict[str, _AnyTensor]:
+    """Return tensors by name: those `known` that have the values of `arrays` still, or new ones.
+
+    What was trained is known by them.
+    """
+    found = {}
+    for name, array in arrays.items():
+        tensor, old = _tensor(array), known.get(name)
+        same = old is not None and old.dtype is tensor.dtype and torch.equal(old, tensor)
+        found[name] = old if old is not None and same else make(tensor)
+    return found
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

@@ -89,6 +89,7 @@ class SampleTrainer:
         self._step: CompiledStep | None = None
         self._marks: list[tuple[StepPlace, torch.Tensor, Mark | None]] = []
         self._places: Mapping[str, StepPlace] = {}
+        self._trains: Mapping[str, StepPlace] = {}
         self._watch = FreezeWatch()
         self._structure: object = None
         self._glance = Glance(())
@@ -148,7 +149,16 @@ class SampleTrainer:
 
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters that train, by name."""
-        return {name: self._value(name) for name in self._trained()}
+        trained = self._trained()
+        held = {} if self._stage is None else self._stage.find_all(self._trains)
+        found = {}
+        for name in trained:
+            value = held.get(name)
+            if value is None:  # not compiled yet, or nothing reads it
+                parameter = self._own[name]
+                value = self.before.values().get(id(parameter), parameter.detach()).clone()
+            found[name] = value
+        return found
 
     def gradients(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the gradients so far, of the parameters that the loss depends on."""
@@ -252,14 +262,6 @@ class SampleTrainer:
             return self._watch.trained
         return {name: p for name, p in self._own.items() if p.requires_grad}
 
-    def _value(self, name: str) -> torch.Tensor:
-        parameter = self._own[name]
-        place = self._places.get(name)
-        found = None if self._stage is None or place is None else self._stage.find(place)
-        if found is None:  # not compiled yet, or nothing reads it
-            found = self.before.values().get(id(parameter), parameter.detach()).clone()
-        return found
-
     def _compiled(self, batch: Samples, targets: Samples | None) -> TrainedStages:
         """Compile for microbatches like this, unless that was done. Raises as compiling does."""
         if self._stage is not None:
@@ -284,7 +286,9 @@ class SampleTrainer:
         for place, value in step.later.items():
             stage.write(place, value)
         self._places = step.places
-        self._watch = FreezeWatch(self._trained())
+        trained = self._trained()
+        self._watch = FreezeWatch(trained)
+        self._trains = {name: place for name, place in step.places.items() if name in trained}
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
         self._structure, self._glance = request.structure(), Glance(request.owners())
         self._stage, self._step = stage, step

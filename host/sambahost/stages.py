@@ -243,6 +243,10 @@ class TrainedStage(DeviceStage[StepSession]):
         """Return a copy of what `name` holds: a parameter, `<parameter>__grad`, a buffer."""
         return self._session.find(name)
 
+    def find_all(self, names: Sequence[str]) -> list[torch.Tensor | None]:
+        """Return copies of what `names` hold, None for what is not there."""
+        return self._session.find_all(names)
+
     def write(self, name: str, value: torch.Tensor) -> None:
         """Overwrite what `name` holds. Raises what `raises` makes for what does not fit."""
         with self._told:
@@ -316,6 +320,14 @@ class TrainedStages:
     def find(self, place: StepPlace) -> torch.Tensor | None:
         """Return a copy of what is there, None for nothing."""
         return self._stages[place.stage].find(place.path)
+
+    def find_all(self, places: Mapping[str, StepPlace]) -> dict[str, torch.Tensor | None]:
+        """Return copies of what is at these places, by the names of these."""
+        found: dict[str, torch.Tensor | None] = {}
+        for index, stage in enumerate(self._stages):
+            own = {name: place.path for name, place in places.items() if place.stage == index}
+            found.update(zip(own, stage.find_all([*own.values()]), strict=True))
+        return found
 
     def gradient(self, place: StepPlace) -> torch.Tensor | None:
         """Return a copy of the gradient of the parameter there, None where it has none."""

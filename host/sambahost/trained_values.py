@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -70,3 +71,21 @@ class TrainedValues:
 
 NOTHING = TrainedValues()
 """What is held where nothing was trained."""
+
+
+def named(
+    modules: Iterable[tuple[str, Mapping[str, torch.nn.Parameter]]],
+) -> dict[str, torch.nn.Parameter]:
+    """Return the parameters of several modules, which come with their names, by name.
+
+    Names that several modules have get that of the module in front: `head.weight`.
+    """
+    found, owners = [*modules], defaultdict[str, set[int]](set)
+    for _, parameters in found:
+        for name, parameter in parameters.items():
+            owners[name].add(id(parameter))
+    return {
+        name if len(owners[name]) == 1 else f"{module}.{name}": parameter
+        for module, parameters in found
+        for name, parameter in parameters.items()
+    }

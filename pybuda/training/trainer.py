@@ -1,4 +1,4 @@
-"""What a device trains, and what its parameters are called."""
+"""What a device trains."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pybuda.placeable import Placeable
+from sambahost.trained_values import named
 
 
 @dataclass(frozen=True)
@@ -28,17 +29,5 @@ class Workload:
 
 
 def by_name(modules: Iterable[Placeable]) -> dict[str, torch.nn.Parameter]:
-    """Return the parameters of several modules, by name.
-
-    Names that several modules have get that of the module in front: `head.weight`.
-    """
-    named = [(module.get_name(), module.parameters_by_name()) for module in modules]
-    owners: dict[str, set[int]] = {}
-    for _, parameters in named:
-        for name, parameter in parameters.items():
-            owners.setdefault(name, set()).add(id(parameter))
-    return {
-        name if len(owners[name]) == 1 else f"{module}.{name}": parameter
-        for module, parameters in named
-        for name, parameter in parameters.items()
-    }
+    """Return the parameters of several modules, as `named` calls them."""
+    return named((module.get_name(), module.parameters_by_name()) for module in modules)

@@ -170,6 +170,7 @@ def _tt_device(name: str, config: VerifyConfig) -> TTDevice:
     return TTDevice(
         name,
         chip_ids=config.chip_ids,
+        num_chips=config.num_chips,
         arch=config.arch,
         devtype=config.devtype,
         optimizer=optimizer,

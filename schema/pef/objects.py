@@ -92,8 +92,11 @@ class ObjectSnapshot:
         roots = [*map(type, modules), *chain.from_iterable(map(_attached, modules))]
         code, own = ReachedCode(), {base for module in modules for base in type(module).__mro__}
         self._names = code.names
-        while code.reach([*roots, *self._met]):  # what it names may lead to more code
+        found = [*roots, *self._met]
+        while code.reach(found):  # what it names may lead to more code
+            self._met = []
             self._add_code(code, own)
+            found = self._met
         self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
 
     def changes(self) -> list[Change]:
@@ -203,7 +206,7 @@ class ObjectSnapshot:
             self._add(kind.__name__, Facet(kind, CLASS), Standing(near, kind in own, near))
         for function in code.functions:
             self._add_function(function)
-        for variables in code.files:
+        for variables in code.files.values():
             self._add_file(variables)
         if "environ" in self._names:
             self._follow("os.environ", os.environ, replace(_OF_MODULE, direct=False))

@@ -39,13 +39,14 @@ _HOLDERS = {
 class ReachedCode:
     """What was found: each function, class, dict of global variables and cache of a function once.
 
-    `kinds` are classes with their bases; packages that are foreign (see `is_foreign`) have no part.
-    `names` are all that functions say. A file may be there more than once.
+    `functions` and `kinds`, which are classes with their bases, are those that `reach` found last;
+    packages that are foreign (see `is_foreign`) have no part. `names` are all that functions say,
+    `files` all global variables by their identity.
     """
 
     functions: list[FunctionType] = field(default_factory=list)
     kinds: list[type] = field(default_factory=list)
-    files: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[int, dict[str, Any]] = field(default_factory=dict)
     caches: list[_lru_cache_wrapper[object]] = field(default_factory=list)
     names: set[str] = field(default_factory=lambda: {"forward"})
     _unnamed: dict[str, list[object]] = field(default_factory=dict)
@@ -53,13 +54,14 @@ class ReachedCode:
 
     def reach(self, found: Iterable[object]) -> bool:
         """Add what can be reached from functions, classes and objects; tell whether any is new."""
-        pending, seen, known = [*found], len(self._seen), len(self.functions)
+        pending, seen = [*found], len(self._seen)
+        self.functions, self.kinds = [], []
         while pending:
             value = pending.pop()
             if id(value) not in self._seen:
                 self._seen[id(value)] = value  # which stays alive, so that no other has its id
                 pending += self._take(value)
-        self.files.extend(one.__globals__ for one in self.functions[known:])
+        self.files |= {id(one.__globals__): one.__globals__ for one in self.functions}
         return len(self._seen) > seen
 
     def _take(self, value: object) -> Iterator[object]:
@@ -79,7 +81,7 @@ class ReachedCode:
                 self.caches.append(value)
                 yield value.__wrapped__
         elif is_of(value, ModuleType):
-            self.files.append(vars(value))
+            self.files[id(vars(value))] = vars(value)
         elif type(value) in _HOLDERS:
             yield getattr(value, _HOLDERS[type(value)])
         else:

@@ -13,7 +13,8 @@ import pytest
 import pef
 import sambac
 import sambarun
-from sambac.numerics.integers import in_blocks
+from pef.report import report
+from sambac.numerics.integers import in_blocks, relative_error
 from sambac.quantization.measuring import Errors
 from sambarun.device import image
 
@@ -44,6 +45,15 @@ def calibrated(
 def run(program: pef.Program, feeds: Arrays) -> dict[str, np.ndarray]:
     with sambarun.load(program, threads=1) as executable:
         return {name: np.array(value) for name, value in executable.run(dict(feeds)).items()}
+
+
+def operators(program: pef.Program) -> list[str]:
+    return [
+        operator.op_type
+        for section in program.sections
+        for group in section.groups
+        for operator in group.operators
+    ]
 
 
 def applied(program: pef.Program) -> list[str]:
@@ -201,3 +211,72 @@ def test_a_model_that_came_in_bytes_keeps_its_digits(monkeypatch: pytest.MonkeyP
     found = run(sambac.compile(network), feeds)["y"]
     exact = feeds["x"].astype(np.float64) @ coded.matrix()
     assert np.linalg.norm(found - exact) < 1e-5 * np.linalg.norm(exact)
+
+
+def test_what_falls_back_is_what_outputs_are_off_by(tmp_path: Path) -> None:
+    network = model(
+        """(float[2,64] x, float[2,64] z) => (float[2,64] y)
+        {
+            loud = MatMul (x, w)
+            coarse = MatMul (z, v)
+            share = Constant <value = float {0.001}> ()
+            soft = Mul (coarse, share)
+            y = Add (loud, soft)
+        }""",
+        w=MATRIX, v=MATRIX[:, ::-1].copy(),
+    )  # fmt: skip
+    uneven = np.where(np.arange(64) == 0, np.float32(200), ROWS)  # few codes are for the others
+    program = calibrated(network, {"x": ROWS, "z": uneven}, tmp_path, max_error=0.005)
+    loud, coarse = map(dict, report(program)["layers"])
+    assert coarse["alone"] > loud["alone"]
+    assert (loud["precision"], coarse["precision"]) == ("float32", "int8")
+
+
+def test_between_tokens_nothing_is_transposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = model(
+        """(float[1,4,8,8] x) => (float[1,16,4] y, float[1,16,8,8] map)
+        <int64[3] rows = {1, 4, 16}, int64[4] pixels = {1, 4, 4, 4}, float[4] scales = {1, 1, 2, 2}>
+        {
+            a = Conv <strides = [2,2], pads = [1,1,0,0]> (x, patches)
+            b = Reshape (a, rows)
+            tokens = Transpose <perm = [0,2,1]> (b)
+            c = Tanh (tokens)
+            d = Transpose <perm = [0,2,1]> (c)
+            e = Reshape (d, pixels)
+            f = Conv <group = 4, pads = [1,1,1,1]> (e, window, shift)
+            g = Reshape (f, rows)
+            h = Transpose <perm = [0,2,1]> (g)
+            y = Sigmoid (h)
+            i = Conv (e, mix)
+            map = Resize <mode = "linear"> (i, , scales)
+        }""",
+        patches=FILTERS, window=FILTERS[:, :1] * 30, shift=np.full(4, 0.2, np.float32),
+        mix=np.tile(MATRIX[:16, :32], 1).reshape(16, 32, 1, 1)[:, :4],
+    )  # fmt: skip
+    program = calibrated(network, {"x": IMAGE - 128}, tmp_path)
+    kinds = operators(program)
+    # The picture is turned once, and once what is enlarged: the tokens between never are.
+    assert (kinds.count("QLinearConv"), kinds.count("Transpose")) == (2, 2)
+    feeds = {"x": IMAGE[:, ::-1] - 128}
+    exact = run(sambac.compile(network), feeds)
+
+    def off() -> float:
+        found = run(program, feeds)
+        return max(relative_error(found[name], exact[name]) for name in ("y", "map"))
+
+    assert off() < 0.03
+    monkeypatch.setattr(image, "host_features", lambda tuning: frozenset())
+    assert off() < 0.03
+
+
+@pytest.mark.parametrize("reader", ["Conv (b, v)", "MaxPool <kernel_shape = [2,2]> (b)"])
+def test_short_sums_are_of_float32_before_a_convolution(reader: str, tmp_path: Path) -> None:
+    network = model(
+        f"(float[1,3,8,8] x) => (float[1,4,m,n] y) {{ a = Conv (x, w) b = Relu (a) y = {reader} }}",
+        w=FILTERS[:, :3], v=FILTERS,
+    )  # fmt: skip
+    kinds = operators(calibrated(network, {"x": IMAGE[:, :3]}, tmp_path))
+    assert kinds.count("QLinearConv") == 1
+    assert ("Conv" in kinds) == reader.startswith("Conv")

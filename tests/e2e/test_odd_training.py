@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -85,3 +87,49 @@ def test_gradients_of_a_row_with_an_axis_add_up() -> None:
         twin(exactly(batch)).backward()
     assert_near(found["b__grad"], twin.b.grad, 1e-5)
     assert_near(found["w__grad"], twin.w.grad, 1e-5)
+
+
+class _Looking(nn.Module):
+    """A table whose gradient adds up on zeros that look like those that clear it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(5, 3)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.table(rows).square().sum()
+
+
+@pytest.mark.parametrize("options", [{"level": "O0"}, {"memory": {"table.weight": "DDR"}}], ids=str)
+def test_gradients_of_tables_add_up_apart_from_others(options: dict[str, Any]) -> None:
+    model, rows = _Looking(), torch.tensor([[0, 1, 1], [4, 1, 0]])
+    options = sambac.CompileOptions(train=True, accumulate=True, **options)
+    program = sambac.compile(model, options, inputs=(rows[0],))
+    with sambarun.load(program) as executable:
+        for row in rows:
+            executable.run({"rows": row.numpy()}, section_types=("FWD", "BCKWD"), train=True)
+        found = executable.read("table.weight__grad")
+    twin = exactly(model)
+    for row in rows:
+        twin(row).backward()
+    assert_near(found["table.weight__grad"], twin.table.weight.grad, 1e-5)
+
+
+class _Limited(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([2.0, 0.5, -2.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.hardtanh(self.weight * x, -0.1, 0.7).sum()
+
+
+def test_no_gradient_passes_limits_that_rounding_moves_the_result_from() -> None:
+    """Of 0.7 bfloat16 has 0.699, which is below the limit."""
+    options = sambac.CompileOptions(train=True, precision="bfloat16")
+    program = sambac.compile(_Limited(), options, inputs=(torch.ones(3),))
+    with sambarun.load(program) as executable:
+        executable.run({"x": np.ones(3, "f")}, section_types=("FWD", "BCKWD"), train=True)
+        found = executable.read("weight__grad")
+    assert found["weight__grad"].tolist() == [0, 1, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 import sambac
 import sambarun
 from sambac.errors import CompileError
+from sambac.opt import run_alone
 
 BATCH, CLASSES, STEPS = 6, 4, 5
 
@@ -138,13 +140,57 @@ def test_the_numbers_do_not_depend_on_the_sections(precision: str) -> None:
     np.testing.assert_allclose(*found, rtol=2e-3)
 
 
-def test_bfloat16_needs_an_opset_that_has_it() -> None:
-    import onnx_ir as ir
+_OLD_AND_NEW = {  # by opset, operators that others say otherwise, and how opset 13 says them
+    7: (
+        "h = MatMul(x, w) d = Dropout(h) y = Softmax(d)",
+        "h = MatMul(x, w) f = Flatten(h) s = Softmax(f) k = Shape(h) y = Reshape(s, k)",
+    ),
+    11: (
+        "h = MatMul(x, w) u = Unsqueeze <axes = [0]> (h) y = ReduceSum <axes = [1]> (u)",
+        """h = MatMul(x, w)
+        a = Constant <value_ints = [0]> () u = Unsqueeze (h, a)
+        b = Constant <value_ints = [1]> () y = ReduceSum (u, b)""",
+    ),
+}
 
-    model = ir.from_onnx_text(
-        '<ir_version: 8, opset_import: ["" : 11]> g (float[2] x) => (float[2] y) { y = Exp (x) }'
+
+def _one_product(opset: int, body: str, options: sambac.CompileOptions) -> np.ndarray:
+    model = onnx.parser.parse_model(
+        f'<ir_version: 8, opset_import: ["": {opset}]> g (float[2,3,4] x) => (float[a,b,c] y)'
+        f" <float[4,2] w = {{1.01, 2.02, 3.03, 4.04, 5.05, 6.06, 7.07, 8.08}}> {{ {body} }}"
     )
-    with pytest.raises(CompileError, match=r"opset 11.*no bfloat16.*mixed.*opset 13"):
-        sambac.compile(model, sambac.CompileOptions(precision="mixed"))
+    program = sambac.compile(model, options)
+    x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32) / 9
+    (found,) = sambarun.load(program).run({"x": x}).values()
+    return np.array(found)
+
+
+@pytest.mark.parametrize("opset", _OLD_AND_NEW)
+@pytest.mark.parametrize(
+    "options",
+    [
+        sambac.CompileOptions(precision="bfloat16"),
+        sambac.CompileOptions(
+            number_rules=(sambac.NumberRule(op_type=("MatMul",), factors="Bfp8"),)
+        ),
+    ],
+)
+def test_an_opset_without_bfloat16_is_raised(opset: int, options: sambac.CompileOptions) -> None:
+    old, new = _OLD_AND_NEW[opset]
+    found = _one_product(opset, old, options)
+    assert np.array_equal(found, _one_product(13, new, options))
+    assert not np.array_equal(found, _one_product(opset, old, sambac.CompileOptions()))
+
+
+def test_an_operator_that_no_raising_keeps_is_told() -> None:
+    says = r"Hardmax of opset 11.*numbers are rounded.*opset 13"
+    mixed = sambac.CompileOptions(precision="mixed")
+    with pytest.raises(CompileError, match=says):
+        _one_product(11, "y = Hardmax (x)", mixed)
+    old = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 11]> g (float[2] x) => (float[2] y) { y = Hardmax (x) }'
+    )
+    with pytest.raises(CompileError, match=says):
+        run_alone(old, mixed, ("round_numbers",))
     with pytest.raises(CompileError, match="There is no precision 'half'"):
         sambac.CompileOptions(precision="half")  # type: ignore[arg-type]

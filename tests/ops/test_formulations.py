@@ -49,6 +49,17 @@ CONVOLUTIONS = [
     "image 3x4x6x9, signal 3x5x3x3, kernel 2x3, strides 2x3",
 ]
 
+STRIDED = [
+    "image 2x16x8x7, signal 2x32x4x4, kernel 3x3, strides 2x2, pads 1x1",
+    "image 2x32x4x6, signal 2x16x2x3, kernel 4x4, strides 2x2, pads 1x1",
+    "image 2x16x8x8, signal 2x16x4x4, kernel 3x3, strides 2x2, pads 1x1, group 16",
+    "image 2x16x9, signal 2x16x4, kernel 4, strides 2, pads 1",
+]
+VOLUMES = [
+    "image 2x16x5x6x6, signal 2x16x3x6x6, kernel 3x3x3, strides 2x1x1, pads 1x1x1",
+    "image 2x3x6x6x4, signal 2x16x4x3x2, kernel 2x3x3, strides 1x2x2, dilations 2x1x1, pads 0x1x1",
+]
+
 
 def filter_gradient(of: Convolution, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten.convolution_backward(
@@ -76,8 +87,8 @@ def convolution(of: Convolution, x: torch.Tensor, w: torch.Tensor) -> torch.Tens
 
 SIZES: Mapping[str, list[str]] = {
     "filter gradient": CONVOLUTIONS,
-    "data gradient": CONVOLUTIONS,
-    "convolution": CONVOLUTIONS,
+    "data gradient": [*CONVOLUTIONS, *STRIDED, *VOLUMES],
+    "convolution": [*CONVOLUTIONS, *VOLUMES],
 }
 EXACT: Mapping[str, Callable[..., torch.Tensor]] = {
     "filter gradient": filter_gradient,
@@ -132,6 +143,32 @@ def test_formulations_agree(point: AnyPoint, form: Formulation) -> None:
             assert made.shape == point.result(problem)
             np.testing.assert_allclose(made, expected, rtol=1e-4, atol=limit, err_msg=sizes)
     assert fitted, "sizes on which it is tried"
+
+
+@pytest.mark.parametrize(
+    ("point", "form"), [each for each in FORMS if each[1].takes_bias], ids=lambda each: each.name
+)
+def test_biases_are_added_to_each_channel(point: AnyPoint, form: Formulation) -> None:
+    problem = next(
+        of for of in (posed(point, s) for s in reversed(SIZES[point.name])) if form.fits(of)
+    )
+    result = point.result(problem)
+    model = empty_model()
+    b = Editor(model)
+    shapes = [*point.operands(problem), result[1:2]]
+    given = [b.input(f"x{i}", ir.DataType.FLOAT, shape) for i, shape in enumerate(shapes)]
+    model.graph.outputs.append(point.write(b, form, problem, given))
+    session = ort.InferenceSession(
+        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    bias = np.arange(result[1], dtype=np.float32)
+    known = operands(point, problem)
+    feeds = {f"x{i}": array for i, array in enumerate([*known, bias])}
+    expected = EXACT[point.name](
+        problem, *(torch.from_numpy(array).double() for array in known)
+    ).numpy()
+    expected += bias.reshape(-1, *(1 for _ in result[2:]))
+    np.testing.assert_allclose(session.run(None, feeds)[0], expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("point", "form"), FORMS, ids=lambda each: each.name)
@@ -191,6 +228,16 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
             "filter gradient",
             "image 4x3x64x64, signal 4x32x64x64, kernel 3x3, pads 1x1",
             "all taps of an image",
+        ),
+        (
+            "data gradient",
+            "image 32x64x8x8, signal 32x128x4x4, kernel 4x4, strides 2x2, pads 1x1",
+            "phases",
+        ),
+        (
+            "data gradient",
+            "image 16x256x4x4, signal 16x512x2x2, kernel 3x3, strides 2x2, pads 1x1",
+            "columns of all images",
         ),
     ],
 )

@@ -23,6 +23,7 @@ X = T([
     *(-inf, -1e4, -90.0, -20.0, -6.0, -3.0, -2.5, -1.0, -0.5, -0.0, 0.0, 1e-10, 0.5, 1.0, 2.5),
     *(3.0, 6.0, 20.0, 90.0, 1e4, inf, nan),
 ])  # fmt: skip
+_BESIDE = T([1.0, 3.0, 6.0, -1.0, -3.0]).nextafter(T(0.0))
 # Their gradients at infinities are 0 times infinity here.
 FINITE = X[1:-2]
 
@@ -248,6 +249,8 @@ GROUPS: dict[str, list[Point]] = {
         Point("prelu of one", F.prelu, (X, T([0.3]))),
         Point("prelu of a number", lambda x, w: F.prelu(x[3], w), (X, T([0.3]))),
         Point("slope of prelu", F.prelu, (FINITE, T([0.3]))),
+        *(Point(f"{f.__name__} beside limits", f, (_BESIDE,), whole=True)
+          for f in (F.hardsigmoid, F.hardswish, F.hardtanh, F.relu6)),
     ],
     "smooth": [Point(name, f, (FINITE,)) for name, f in _SMOOTH.items()],
     "binary": [Point(name, f, (A, B)) for name, f in _BINARY.items()],

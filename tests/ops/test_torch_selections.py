@@ -139,6 +139,8 @@ GROUPS = {
     ],
     "ranks": [Point(name, f, (_LINES,)) for name, f in _RANKS.items()] + [
         Point("median of equals", torch.median, (T([2.0, 1, 2, 2, 3, 1]),)),
+        *(Point(f"median of {x}", torch.median, (T(x),), whole=True)
+          for x in ([inf, inf, 1], [-inf, -inf, 1], [inf, nan, 1], [inf, 2, -inf])),
     ],
     "empty": [Point(name, f, (NONE,)) for name, f in _EMPTY.items()],
 }  # fmt: skip

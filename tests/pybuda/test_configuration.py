@@ -330,6 +330,7 @@ def test_what_programs_set_on_the_configuration_is_there() -> None:
     [
         lambda: pybuda.override_op_size("op", (1, 2)),
         lambda: pybuda.config.override_t_stream_dir("op", "R"),
+        lambda: pybuda.config._set_pybuda_override_veto({"balancer_policy": ""}, {}),
         lambda: pybuda.config.insert_nop("a", ["b"], hoist_tms=False),
         lambda: pybuda.config.insert_buffering_nop("a", ["b"], nop_count=2),
         lambda: pybuda.config.override_dram_parameters("op", True),

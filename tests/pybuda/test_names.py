@@ -283,6 +283,27 @@ def test_a_reset_forgets_the_configuration() -> None:
     pybuda.TTDevice("tt0")  # the name is free again
 
 
+def test_modules_of_the_original_have_what_programs_import_from_them() -> None:
+    api, utils, compiling = map(
+        importlib.import_module, ("pybuda.run.api", "pybuda.utils", "pybuda.compile")
+    )
+    assert api is pybuda.run.api
+    assert api.detect_available_devices is pybuda.detect_available_devices
+    assert api.run_inference is pybuda.run.run_inference
+    assert utils is pybuda.utils
+    assert [utils.align_up_tile(size) for size in (1, 32, 33)] == [32, 32, 64]
+    with pytest.warns(UserWarning, match="LAST_SUCCESSFUL_STAGE is None: .*errors say where"):
+        assert compiling.LAST_SUCCESSFUL_STAGE is None
+    assert compiling is pybuda.compile
+
+
+def test_outputs_that_would_be_inputs_of_the_next_call_are_refused() -> None:
+    config = pybuda.config._get_global_compiler_config()
+    for sets in (setattr, lambda _, name, value: pybuda.set_configuration_options(**{name: value})):
+        with pytest.raises(pybuda.PyBudaError, match=r"loopback_outputs.*push outputs as inputs"):
+            sets(config, "loopback_outputs", {"cache": 1})
+
+
 def test_pipelines_of_transformers_say_what_there_is_instead() -> None:
     says = OF_MODULE["transformers"]
     with pytest.raises(AttributeError, match=says):

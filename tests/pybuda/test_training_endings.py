@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 import torch
-from pybuda_runs import later
+from pybuda_runs import at_work, later
 from pybuda_training import (
     WAIT,
     Head,
@@ -58,7 +58,6 @@ def test_an_error_in_the_last_device_ends_all_of_them() -> None:
         def forward(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
             raise ValueError("no loss today")
 
-    before = threading.active_count()
     first = on("tt", "first", perceptron())
     last = pybuda.CPUDevice("last")
     last.place_loss_module(later(Failing(), "failing"))
@@ -67,7 +66,8 @@ def test_an_error_in_the_last_device_ends_all_of_them() -> None:
     with pytest.raises(ValueError, match="no loss today"):
         checkpoints.get(timeout=WAIT)
     pybuda.shutdown()
-    assert threading.active_count() == before
+    assert not at_work("first")
+    assert not at_work("last")
 
 
 def test_targets_that_do_not_fit_are_told() -> None:

@@ -247,3 +247,33 @@ def test_what_cannot_be_is_told() -> None:
     device.push_to_target_inputs(y)
     with pytest.raises(pybuda.PyBudaError, match="inputs called z came; the model has x"):
         pybuda.run_training(loss_queue=losses, _sequential=True)
+
+
+@pytest.mark.filterwarnings("ignore:the modules of device 'tt0' have changed")
+def test_a_model_that_is_changed_is_compiled_again() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[1,2] x) => (float[1,1] y) <float[2,1] w = {1, 2}> { h = MatMul(x, w) y = Tanh(h) }
+    """)
+    x, weight = torch.tensor([[0.1, 0.2]]), torch.tensor([[1.0], [2.0]])
+    optimizer = optimizers.SGD(0.5, device_params=True)
+    module = pybuda.OnnxModule("m", model)
+    device = pybuda.TTDevice("tt0", module=module, optimizer=optimizer)
+    near(pybuda.run_inference(inputs=[(x,)]).get(timeout=WAIT)[0].value(), (x @ weight).tanh())
+    model.graph.node[1].op_type = "Sigmoid"
+    near(pybuda.run_inference(inputs=[(x,)]).get(timeout=WAIT)[0].value(), (x @ weight).sigmoid())
+    device.place_loss_module(later(nn.L1Loss(), "loss"))
+
+    def step() -> torch.Tensor:
+        push([(x, torch.zeros(1, 1))], device)
+        (found,) = pybuda.run_training().get(timeout=WAIT)
+        trained: torch.Tensor = found["w"].value()
+        return trained
+
+    trained = step()
+    pybuda.get_loss_queue().get(timeout=WAIT)
+    model.graph.node[1].op_type = "Tanh"  # what was trained goes on
+    step()
+    near(taken(pybuda.get_loss_queue()), (x @ trained).tanh()[0])
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(-weight.numpy(), "w"))
+    step()
+    near(taken(pybuda.get_loss_queue()), (x @ weight).tanh()[0])

@@ -71,27 +71,35 @@ class _Formula(torch.optim.Optimizer):
             weight -= self.update(weight, weight.grad, state)
 
 
-def _uncorrected(w, g, state):
-    state["m"] = 0.9 * state["m"] + 0.1 * g
-    state["v"] = 0.999 * state["v"] + 0.001 * g * g
-    return 0.02 * state["m"] / (state["v"].sqrt() + 1e-8)
+def _uncorrected(g, state, beta1, beta2, eps):
+    state["m"] = beta1 * state["m"] + (1 - beta1) * g
+    state["v"] = beta2 * state["v"] + (1 - beta2) * g * g
+    return state["m"] / (state["v"].sqrt() + eps)
+
+
+def _adam(w, g, state):
+    return 0.02 * _uncorrected(g, state, 0.9, 0.999, 1e-8)
 
 
 def _lamb(w, g, state):
-    r = _uncorrected(w, g, state) / 0.02 + 0.01 * w
-    return 0.02 * (w.norm() / r.norm()).clamp(0.0, 0.5) * r
+    r = _uncorrected(g, state, 0.7, 0.95, 0.01) + 0.05 * w
+    return 0.02 * (w.norm() / r.norm()).clamp(0.2, 0.3) * r
 
 
 def _lars(w, g, state):
-    q = 0.2 * w.norm() / (g.norm() + 0.01 * w.norm() + 1e-8)
-    state["m"] = 0.8 * state["m"] + 0.02 * q * (g + 0.01 * w)
+    q = 0.2 * w.norm() / (g.norm() + 0.05 * w.norm() + 0.1)
+    state["m"] = 0.8 * state["m"] + 0.02 * q * (g + 0.05 * w)
     return state["m"]
 
 
+_LAMB = {"beta1": 0.7, "beta2": 0.95, "eps": 0.01, "weight_decay": 0.05, "clip_value": (0.2, 0.3)}
+_LARS = {"momentum": 0.8, "weight_decay": 0.05, "lars_coeff": 0.2, "epsilon": 0.1}
+
+
 FORMULAS = {
-    "adam": (optimizers.Adam(0.02, bias_correction=False, device_params=True), _uncorrected),
-    "lamb": (optimizers.LAMB(0.02, clip_value=(0.0, 0.5), device_params=True), _lamb),
-    "lars": (optimizers.LARS(0.02, 0.8, lars_coeff=0.2, device_params=True), _lars),
+    "adam": (optimizers.Adam(0.02, bias_correction=False, device_params=True), _adam),
+    "lamb": (optimizers.LAMB(0.02, **_LAMB, device_params=True), _lamb),
+    "lars": (optimizers.LARS(0.02, **_LARS, device_params=True), _lars),
 }
 
 

@@ -129,8 +129,10 @@ def test_several_devices_are_compared_one_by_one() -> None:
         loss_module=pybuda.PyTorchModule("loss", nn.MSELoss()),
     )
     assert [device.get_name() for device in devices] == ["tt0", "tt1", "cpu3"]
-    found = verify_module_pipeline(modules, [(2, 3, 8, 8)], device_types=kinds)
+    config = VerifyConfig(num_chips=2)
+    found = verify_module_pipeline(modules, [(2, 3, 8, 8)], config, device_types=kinds)
     assert len(found) == 3
+    assert [device.chip_ids for device in found[:2]] == [(0, 1)] * 2
     assert not pybuda.device.current().devices
 
 

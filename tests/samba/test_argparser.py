@@ -6,13 +6,12 @@ import argparse
 import copy
 import json
 import logging
-import subprocess
-import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked import Forks
 
 import sambaflow.samba as samba
 from sambaflow.samba.argconf.args import CommonArgs, CompileArgs, RunArgs
@@ -230,16 +229,9 @@ def test_the_log_level_holds(words: str, level: int) -> None:
         logger.setLevel(before)
 
 
-def test_argv_is_the_processes_own_by_default() -> None:
+def test_argv_is_the_processes_own_by_default(forks: Forks, tmp_path: Path) -> None:
     code = "from sambaflow.samba.utils.argparser import *; print(parse_app_args().batch_size)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "compile", "-b", "3"],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    )
-    assert done.stdout == "3\n"
+    assert forks.run(["", "compile", "-b", "3"], tmp_path, code) == (0, "3\n", "")
 
 
 def test_no_attribute_has_two_meanings() -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from forked import Forks
-from together import PATIENCE, Job
+from forked import End, Forks
+from together import Job
 
 _HEAD = """
 import atexit, sys
@@ -31,26 +29,10 @@ _ENDS = {
 _QUIET = "import warnings; warnings.simplefilter('ignore')\n"
 
 
-class End(NamedTuple):
-    """How a process ended: its exit code if it did by itself, and what it wrote."""
-
-    code: int | None
-    out: str
-    err: str
-
-
 @pytest.fixture
 def end(forks: Forks, tmp_path: Path) -> Callable[..., End]:
     """How a process ends that runs some code, with words."""
-
-    def ended(code: str, *words: str) -> End:
-        out, err = tmp_path / "out", tmp_path / "err"
-        fork = forks.start(["", *words], out, err, _QUIET + code)
-        found = fork.wait(time.monotonic() + PATIENCE)
-        fork.kill()
-        return End(found, out.read_text(), err.read_text())
-
-    return ended
+    return lambda code, *words: forks.run(["", *words], tmp_path, _QUIET + code)
 
 
 @pytest.mark.parametrize("work", _ENDS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import Forks
 from torch.utils.data import DataLoader, TensorDataset
 
 from sambaflow.samba.sambaloader import _MOST_FAILURES, DataLoaderException, SambaLoader
 from sambaflow.samba.tensors.tensor import SambaTensor
-
-_ROOT = Path(__file__).parents[2]
 
 
 def _threads() -> list[threading.Thread]:
@@ -266,13 +263,5 @@ print("left")
 """
 
 
-def test_the_interpreter_ends_with_an_iteration_open() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _EXIT],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=_ROOT,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "left\n", "")
+def test_the_interpreter_ends_with_an_iteration_open(forks: Forks, tmp_path: Path) -> None:
+    assert forks.run([""], tmp_path, _EXIT) == (0, "left\n", "")

@@ -14,22 +14,27 @@ import contextlib
 import io
 import re
 import runpy
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from forked import End, Forks
 
 import sambaflow.samba as samba
 
 APP = Path(__file__).parent / "apps" / "res_ffn_logreg.py"
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(APP), *words], cwd=folder, capture_output=True, text=True
-    )
+@pytest.fixture
+def run(forks: Forks, folder: Path, tmp_path: Path) -> Callable[..., End]:
+    """Run the application in a process of its own."""
+
+    def ended(*words: str) -> End:
+        with contextlib.chdir(folder):
+            return forks.run([str(APP), *words], tmp_path)
+
+    return ended
 
 
 def said_here(folder: Path, *words: str) -> str:
@@ -52,13 +57,13 @@ def folder(tmp_path_factory):
     return found
 
 
-def test_a_run_trains_like_torch(folder):
-    done = run(folder, "run", "-b=32", "-p", "app.pef")
-    assert done.returncode == 0, done.stderr
-    first, last = (float(found) for found in re.findall(r"step \d+ loss (\S+)", done.stdout))
+def test_a_run_trains_like_torch(run):
+    done = run("run", "-b=32", "-p", "app.pef")
+    assert done.code == 0, done.err
+    first, last = (float(found) for found in re.findall(r"step \d+ loss (\S+)", done.out))
     losses, host = losses_of_torch()
     assert (first, last) == pytest.approx((losses[0], losses[-1]), rel=1e-4)
-    assert float(re.findall(r"host loss (\S+)", done.stdout)[0]) == pytest.approx(host, rel=1e-4)
+    assert float(re.findall(r"host loss (\S+)", done.out)[0]) == pytest.approx(host, rel=1e-4)
     assert last < first
 
 
@@ -92,7 +97,7 @@ def test_measuring(folder, command):
     assert wanted[command] in said
 
 
-def test_another_batch_size_is_refused_with_what_differs(folder):
-    done = run(folder, "run", "-b=16", "-p", "app.pef")
-    assert done.returncode == 1
-    assert "input 'image' is float32[16, 20], in the PEF it is float32[32, 20]" in done.stderr
+def test_another_batch_size_is_refused_with_what_differs(run):
+    done = run("run", "-b=16", "-p", "app.pef")
+    assert done.code == 1
+    assert "input 'image' is float32[16, 20], in the PEF it is float32[32, 20]" in done.err

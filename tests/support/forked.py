@@ -14,12 +14,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 # A child leaves the loop and ends where the script does, with handlers and codes as any script's.
 _SERVER = """
-import importlib, json, os, signal, sys
+import gc, importlib, json, os, signal, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
+gc.collect()
+gc.freeze()
 codes = {}
 
 def code_of(child, how):
@@ -60,6 +63,16 @@ exec(asked["code"], {"__name__": "__main__"})
 _SCRIPT = "import runpy, sys; runpy.run_path(sys.argv[0], run_name='__main__')"
 _GLANCE = 0.01
 """Seconds between two looks at whether a process has ended."""
+PATIENCE = 270.0
+"""Seconds that are plenty on a busy machine, and fewer than a test may take."""
+
+
+class End(NamedTuple):
+    """How a process ended: its exit code if it did by itself, and what it wrote."""
+
+    code: int | None
+    out: str
+    err: str
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,23 @@ class Forks:
         )  # fmt: skip
         assert number is not None
         return Fork(self, number)
+
+    def run(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        code: str | None = None,
+        variables: Mapping[str, str] | None = None,
+    ) -> End:
+        """Fork a process as `start` does; return how it ended. It is killed after `PATIENCE`.
+
+        What it writes goes to files in `folder`.
+        """
+        out, err = folder / "out", folder / "err"
+        fork = self.start(words, out, err, code, variables)
+        found = fork.wait(time.monotonic() + PATIENCE)
+        fork.kill()
+        return End(found, out.read_text(), err.read_text())
 
     def close(self) -> None:
         """End the process."""

@@ -205,7 +205,7 @@ optimizers.LAMB optimizers.LARS optimizers.SGD pybuda_compile pybuda_reset query
 run_schedulers schedulers schedulers.LearningRateScheduler set_device_pipeline sync
 torch_schedulers torch_schedulers.TorchLearningRateScheduler transformers verify
 verify.verify_module verify.verify_module_pipeline
-_C.NodeEpochType _C.placer pybudaglobal
+_C.NodeEpochType _C.placer compile pybudaglobal run.api utils
 """
 
 DOCUMENTED: Mapping[str, tuple[str, ...]] = {

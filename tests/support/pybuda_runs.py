@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import onnx
 import torch
 from onnx import TensorProto, helper
@@ -37,6 +39,11 @@ def near(found: object, expected: list[torch.Tensor]) -> None:
     assert len(found) == len(expected)
     for tensor, wanted in zip(found, expected, strict=True):
         torch.testing.assert_close(tensor.value(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def at_work(device: str) -> bool:
+    """Whether the thread of a device is there; others begin threads, too, as exports may."""
+    return any(thread.name == device for thread in threading.enumerate())
 
 
 def later(module: nn.Module, name: str) -> pybuda.PyTorchModule:

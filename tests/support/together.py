@@ -10,12 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from forked import Fork, Forks
+from forked import PATIENCE, Fork, Forks
 
 _ROOT = Path(__file__).parents[2]
 _LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-PATIENCE = 270.0
-"""Seconds that are plenty on a busy machine, and fewer than a test may take."""
 
 
 @dataclass(frozen=True)

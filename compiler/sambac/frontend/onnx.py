@@ -13,6 +13,7 @@ import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +53,7 @@ def load_onnx(
         copy = model.clone()
         if _has_external_data(copy):
             map_external_data(copy, name)
-        return finish(copy, options, name, None)
+        return _apart(finish(copy, options, name, None))
     if isinstance(model, onnx.ModelProto):
         name = _memory_name(model.graph.name)
         graph = _from_proto(model, name)
@@ -61,8 +62,37 @@ def load_onnx(
                 f"the model '{name}' keeps weights in other files, and a ModelProto does not say "
                 "in which folder; compile the .onnx file by its path"
             )
-        return finish(graph, options, name, None)
+        return _apart(finish(graph, options, name, None))
     return _load_file(Path(model), options)
+
+
+def _apart(source: Source) -> Source:
+    """Return `source` with initializers of names of their own: what is renamed is not the caller's.
+
+    Their content stays where the caller has it.
+    """
+    for holder, name, tensor in tuple(all_tensors(source.model)):
+        if isinstance(holder, ir.Graph) and tensor is not None:
+            holder.initializers[name].const_value = _renamable(tensor, name)
+    return source
+
+
+def _renamable(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """Return `tensor` with a name of its own; one of another kind, which nobody shares, as it is.
+
+    A message may hold a part of a tensor, and is refused where that is found.
+    """
+    shape = ir.Shape(tensor.shape.numpy())
+    if isinstance(tensor, ir.StringTensor):
+        return ir.StringTensor(tensor.string_data(), shape=shape, name=name)
+    whole = isinstance(tensor, ir.serde.TensorProtoTensor) and not tensor.raw.HasField("segment")
+    if whole or isinstance(tensor, ir.Tensor):
+        return ir.LazyTensor(partial(_itself, tensor), dtype=tensor.dtype, shape=shape, name=name)
+    return tensor
+
+
+def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor
 
 
 def external_files(path: Path) -> tuple[Path, ...]:

@@ -17,6 +17,7 @@ _Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[Any]]
 _BYTE = 8
 _AT_ONCE = 256  # columns, so that what is worked on stays in the processor's cache
 _LARGEST = 127
+_SHARES = (1.0, 0.95, 0.9, 0.85, 0.8)
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,9 @@ class BlockCodes:
 def in_blocks(matrix: _Array, bits: int, block: int) -> BlockCodes:
     """Return `matrix` [rows, columns], in `bits` of 4 or 8, with a scale for `block` rows.
 
-    The number of a block with the largest magnitude has the lowest code, exactly.
+    Of 8 bits, the number of a block with the largest magnitude has the lowest code, exactly. Of 4,
+    steps are as much smaller as makes the sum of the squared errors of the block the least: the few
+    codes are better spent on the many small numbers than on the one that is largest.
     """
     rows, columns = matrix.shape
     count = -(-rows // block)
@@ -66,13 +69,33 @@ def _coded(blocks: _Array, bits: int) -> tuple[_Array, _Array]:
     middle = 1 << (bits - 1)
     low, high = blocks.min(-1), blocks.max(-1)
     scales = np.where(-low >= high, low, high) / np.float32(-middle)
+    if bits < _BYTE:
+        scales = _fitted(blocks, scales, middle)
+    codes = (_whole(blocks, scales, middle) + middle).astype(np.uint8)
+    return (codes[..., 0::2] | (codes[..., 1::2] << 4) if bits < _BYTE else codes), scales
+
+
+def _whole(blocks: _Array, scales: _Array, middle: int) -> _Array:
+    """Return the whole numbers, from -`middle` on, that stand for the numbers of blocks."""
     with np.errstate(divide="ignore", over="ignore"):
         factors = np.where(np.abs(scales) > np.finfo(np.float32).tiny, 1 / scales, np.float32(0))
     wide = blocks * factors[..., None]
     np.rint(wide, out=wide)
-    wide += middle
-    codes = np.clip(wide, 0, 2 * middle - 1).astype(np.uint8)
-    return (codes[..., 0::2] | (codes[..., 1::2] << 4) if bits < _BYTE else codes), scales
+    return np.clip(wide, -middle, middle - 1, out=wide)
+
+
+def _fitted(blocks: _Array, scales: _Array, middle: int) -> _Array:
+    """Return `scales`, or the share of each that has the least squared error for its block.
+
+    Sums are of float64, in which hosts differ too little to choose differently.
+    """
+    best, least = scales, np.full(scales.shape, np.inf)
+    for share in _SHARES:
+        tried = scales * np.float32(share)
+        off = blocks - _whole(blocks, tried, middle) * tried[..., None]
+        squares = np.square(off, dtype=np.float64).sum(-1)
+        best, least = np.where(squares < least, tried, best), np.minimum(squares, least)
+    return best
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,12 @@ def _rewritten(b: Editor, node: ir.Node) -> bool:
     form = point.choose(b, of)
     if form is point.forms[-1]:
         return False  # the operator itself
-    made = point.write(b, form, of, (x, filters))
-    return b.bypass(node, _with_bias(b, of, made, input_at(node, 2))) is None
+    bias = input_at(node, 2)
+    if bias is not None and form.takes_bias:
+        made = point.write(b, form, of, (x, filters, bias))
+    else:
+        made = _with_bias(b, of, point.write(b, form, of, (x, filters)), bias)
+    return b.bypass(node, made) is None
 
 
 def _with_bias(b: Editor, of: Convolution, made: ir.Value, bias: ir.Value | None) -> ir.Value:

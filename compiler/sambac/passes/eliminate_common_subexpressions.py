@@ -4,8 +4,10 @@
     two equal initializers of at most `bytes` bytes                               ->  one
 
 Never merged: operators that draw random numbers, operators with subgraphs, two outputs of one
-graph, initializers that a caller may override. onnx_ir's pass is not used: it would merge dropouts,
-nodes that leave out different outputs, and -0 with 0.
+graph, initializers that a caller may override, and outputs that are made of constants: zeros that
+clear gradients are made once for several passes, and who read them would find what was added up
+since. onnx_ir's pass is not used: it would merge dropouts, nodes that leave out different outputs,
+and -0 with 0.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ def _can_merge(node: ir.Node, first: ir.Node) -> bool:
 
 def _node_key(node: ir.Node) -> Hashable | None:
     """Return what two equal computations have in common, None for what must not be merged."""
-    if is_random(node):
+    if is_random(node) or _is_constant_output(node):
         return None
     attributes = []
     for name in sorted(node.attributes):
@@ -89,6 +91,13 @@ def _node_key(node: ir.Node) -> Hashable | None:
     inputs = tuple(None if value is None else id(value) for value in node.inputs)
     outputs = tuple(bool(value.name) for value in node.outputs)
     return (node.domain, node.op_type, node.overload, inputs, outputs, tuple(attributes))
+
+
+def _is_constant_output(node: ir.Node) -> bool:
+    """Tell whether `node` reads constants alone, and makes an output of its graph."""
+    reads = (value for value in node.inputs if value is not None)
+    outputs = any(value.is_graph_output() for value in node.outputs)
+    return outputs and all(value.is_initializer() for value in reads)
 
 
 def _attribute_key(attribute: ir.Attr) -> Hashable | None:

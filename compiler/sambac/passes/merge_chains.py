@@ -7,6 +7,8 @@ that is no number, and no dimension 0):
     Transpose(Transpose(x, p), q)          ->  Transpose(x, p[q])
     Transpose(x)                           ->  Reshape(x, shape of the result)
                                                if it only moves axes of size 1
+    Transpose(R(Transpose(x)))             ->  Reshape(x, shape of the result)
+                                               if the numbers come in the order of x again
     Cast(Cast(x: A, B), C)                 ->  Cast(x, C)    if B holds every number of A
     Concat(.., Concat(a, b), ..)           ->  Concat(.., a, b, ..)
                                                same axis, and nothing else reads the inner one
@@ -27,6 +29,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import mul
 from typing import ClassVar
 
 import numpy as np
@@ -109,6 +113,43 @@ def _still_transpose(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
+def _there_and_back(editor: Editor, node: ir.Node) -> str | None:
+    between = made_by(node.inputs[0], *RESHAPES)
+    inner = made_by(between.inputs[0], "Transpose") if between is not None else None
+    if inner is None or editor.opset < 5:
+        return "it is not behind a Transpose that is reshaped"
+    before, after = static_shape(inner.outputs[0]), static_shape(node.inputs[0])
+    target, orders = static_shape(node.outputs[0]), (_permutation(inner), _permutation(node))
+    if before is None or after is None or target is None or 0 in target or None in orders:
+        return "the shape is not known"
+    first, second = _factors(before, after), _factors(after, before)
+    came, goes = (order or () for order in orders)
+    source = sorted(range(len(came)), key=lambda axis: came[axis])
+    if [f for axis in source for f in first[axis]] != [f for axis in goes for f in second[axis]]:
+        return "data move"
+    name = f"{node.outputs[0].name}_shape"
+    editor.replace(
+        node, "Reshape", inner.inputs[0], editor.initializer(np.asarray(target, np.int64), name)
+    )
+    return None
+
+
+def _factors(shape: tuple[int, ...], other: tuple[int, ...]) -> list[list[tuple[int, int]]]:
+    """Return what each axis of `shape` is a product of, so that those of `other` are, too.
+
+    A factor is written as a span of the numbers of elements in front of its axes' ends, in either
+    shape. Two orders of axes that give the same spans in a row are the same order of elements:
+    wherever a row jumps, an axis ends in both shapes, and what lies between two jumps stays whole.
+    """
+    ends = sorted({*accumulate(shape, mul), *accumulate(other, mul), 1})
+    spans = [*pairwise(ends)]
+    limits = [1, *accumulate(shape, mul)]
+    return [
+        [(low, high) for low, high in spans if begin <= low and high <= end]
+        for begin, end in pairwise(limits)
+    ]
+
+
 def _permutation(node: ir.Node) -> tuple[int, ...] | None:
     attribute = node.attributes.get("perm")
     if attribute is not None:
@@ -163,7 +204,7 @@ class MergeChains(RulePass):
     name: ClassVar[str] = "merge_chains"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         **dict.fromkeys(RESHAPES, (_reshape_chain,)),
-        "Transpose": (_transpose_chain, _still_transpose),
+        "Transpose": (_transpose_chain, _there_and_back, _still_transpose),
         "Cast": (_cast_chain,),
         "Concat": (_concat_chain,),
     }

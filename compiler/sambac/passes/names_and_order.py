@@ -24,7 +24,9 @@ class UniqueNames(Pass):
 
     Subgraphs count: a value that shadows one of an enclosing graph gets another name. The names
     of the model's inputs and outputs stay, then those of its initializers; the rest keep theirs
-    in the order of the graph. An output that is absent by an empty name stays absent.
+    in the order of the graph. An output that is absent by an empty name stays absent, but for those
+    of an operator that has any number of them: its kernel makes all, and ends the process over one
+    that has no place.
     """
 
     name: ClassVar[str] = "unique_names"
@@ -71,7 +73,13 @@ def _values(model: ir.Model) -> Iterator[ir.Value]:
         yield from list(own_values(graph))
 
 
+_OF_ANY_NUMBER = frozenset({"If", "Loop", "Scan", "SequenceMap", "Split"})
+
+
 def _is_absent(value: ir.Value) -> bool:
+    maker = value.producer()
+    if maker is not None and maker.domain == "" and maker.op_type in _OF_ANY_NUMBER:
+        return False
     return value.name == "" and not value.uses() and not value.is_graph_output()
 
 

@@ -44,6 +44,7 @@ from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
 from .make_scatters_deterministic import MakeScattersDeterministic
 from .merge_chains import GatherShuffles, MergeChains
+from .multiply_pixels import MultiplyPixels
 from .names_and_order import SortNodes, UniqueNames
 from .ownership import OwnOutputs, OwnStatistics
 from .pool_first import PoolBeforeConv, PoolBeforeRelu
@@ -100,6 +101,7 @@ _MOVE_LINEAR: tuple[Pass, ...] = (PoolBeforeConv(), ConvolveFirst(), JoinLinears
 # Before layers are quantised: afterwards they can no longer be moved.
 SPARE_ARITHMETIC: tuple[Pass, ...] = (
     *_MOVE_LINEAR,
+    MultiplyPixels(),
     MergeChains(),
     RemoveNoOps(),
     EliminateDeadCode(),

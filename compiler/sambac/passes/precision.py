@@ -8,27 +8,29 @@ import onnx_ir as ir
 
 from pef.program import SectionType
 from pef.symbols import SymbolKind
-from sambac.errors import CompileError
 from sambac.facts import State, StepFacts
 from sambac.number_rules import NumberRule, rules_of
 from sambac.options import CompileOptions
 
+from .inline_functions import InlineFunctions
+from .names_and_order import SortNodes
+from .raise_opset import to_opset
 from .round_numbers import RoundNumbers
+from .runner import PassContext
 
 _SINCE = 13
 """The first opset that knows bfloat16, and all else that rounding is written with."""
 
 
-def require_rounding(model: ir.Model, name: str, options: CompileOptions) -> None:
-    """Raise `CompileError` if the opset of `model` has not what rounds as `options` say."""
-    opset = model.opset_imports.get("", _SINCE)
-    if opset < _SINCE and _rules(options):
-        rules = options.precision == "float32"
-        asked = "rounded by number rules" if rules else options.precision
-        raise CompileError(
-            f"{name} is of opset {opset}, which has no bfloat16, and the precision is to be "
-            f"{asked}; export the model with opset {_SINCE} or later, or compile it in float32"
-        )
+def raise_for_rounding(model: ir.Model, name: str, passes: PassContext) -> None:
+    """Bring a model of an older opset, in place, to one that has what rounds.
+
+    Raises `CompileError` for what means something else there, or is not there at all.
+    """
+    if model.opset_imports.get("", _SINCE) < _SINCE:
+        # What changes its opset is looked at operator by operator, in order.
+        passes.run(model, (SortNodes(), InlineFunctions()), legal_from=2)
+        to_opset(model, name, _SINCE, "numbers are rounded")
 
 
 def rounding(

@@ -17,8 +17,8 @@ from .rewriting import made_by
 
 _MATRIX = 2
 _NOTE = "sambac.quantised"
-_LEAST = 32
-"""Fewer factors than this for each number of the result are not worth a product of bytes."""
+LEAST = 32
+"""Fewer factors than this for each number of the result are not worth products of bytes."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def product_of(node: ir.Node) -> Product | None:
         turned ^= bool(int_attribute(node, "transB"))
         added = input_at(node, 2)
     found = Product(node, data, stored, turned, added)
-    return found if found.rows >= _LEAST and found.columns > 1 else None
+    return found if found.rows >= LEAST and found.columns > 1 else None
 
 
 def _stored(value: ir.Value) -> tuple[bool, ir.Value | None]:

@@ -14,7 +14,8 @@ then, so it may be read after an update of one of them.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import networkx as nx
 
@@ -142,19 +143,32 @@ def check_updates(
     `view` in no section of `calls` are of no concern.
     """
     spanned = {name: pack.name for pack in persistent.packs for name, _ in pack.members}
+    symbols = [persistent.symbol(new) for new in persistent.updates]
+    times = Counter(spanned.get(symbol, symbol) for symbol in symbols)
     problems: list[str] = []
     call_of = {op: number for number, sets in enumerate(calls) for op in sets.ops}
     for new in persistent.updates:
         writer = view.producer.get(new)
-        if writer not in call_of or not view.ops[writer].inputs:
-            continue  # what depends on nothing resets the memory, for later readers to see
+        if writer not in call_of:
+            continue
         symbol = persistent.symbol(new)
+        if not view.ops[writer].inputs:  # it resets the memory, for later readers to see
+            if times[spanned.get(symbol, symbol)] > 1:
+                problems += _readers_of_reset(view, new, persistent.updates)
+            continue
         family = {symbol, spanned.get(symbol, symbol)}
         family.update(name for name, pack in spanned.items() if pack == symbol)
         for old in _versions(view, persistent, family, new):
             flat = persistent.symbol(old) == spanned.get(symbol)
             problems += _conflicts(view, (old, new, writer), call_of, may_follow=flat)
     return problems
+
+
+def _readers_of_reset(view: DataflowView, new: str, updates: Container[str]) -> Iterator[str]:
+    """Yield who reads a reset that others overwrite, maybe several times, but for these others."""
+    for reader in view.consumers.get(new, ()):
+        if not any(value in updates for value in view.ops[reader].outputs):
+            yield f"'{reader}' reads '{new}', which may have been overwritten since it was made"
 
 
 def _versions(

@@ -1,9 +1,11 @@
 """Which layers stay in float32, so that the error of the outputs is not larger than wanted.
 
-Each layer has an error, that of its result from exact data, and an amount of work, which is what it
-gains. Those with the largest error for their work fall back first, and so the costliest gain last.
-How many have to is found by halving: the error of the outputs is measured for each number that is
-tried, and the least that keeps the limit is taken.
+Each layer has an error, which is what the outputs are off by where it alone is quantised, and an
+amount of work, which is what it gains. Errors of layers have little to do with each other, so that
+their squares add up: those with the largest square for their work fall back first, and so the
+costliest gain last. An error of the layer's own result does not say that: what the next layers make
+of it differs more than it does. How many fall back is found by halving: the error of the outputs is
+measured for each number that is tried, and the least that keeps the limit is taken.
 
 Everything is measured on portable programs, whose products are exact, with data in bytes wherever a
 host takes them so. Errors have three digits, as the sums of hosts differ in their last ones. Two
@@ -14,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import isinf
 
 import onnx_ir as ir
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
 from sambac.passes.runner import PassContext
 
@@ -74,7 +78,22 @@ class Trials:
 
     def of_outputs(self, but: frozenset[str]) -> float:
         """Return the largest error of an output, with all layers quantised but those in `but`."""
-        return max(self._compared(self.model.clone(), but).values(), default=0.0)
+        trial, found = self.model.clone(), Errors()
+        self.passes.run(trial, self.recipe.measured(but))
+        with running(trial, ()) as run:
+            for batch, exact in zip(self.batches, self._exact, strict=True):
+                values = run(batch)
+                for name, wanted in exact.items():
+                    found.see(name, values[name], wanted)
+        return max(found.of().values(), default=0.0)
+
+    @cached_property
+    def _exact(self) -> list[dict[str, Array]]:
+        """The outputs that have errors as they should be, by name for each batch."""
+        names = measured_outputs(self.model)
+        with running(self.model, ()) as run:
+            found = [run(batch) for batch in self.batches]
+        return [{name: values[name] for name in names} for values in found]
 
     def scores(
         self, expected: Sequence[ExpectedOutput], but: frozenset[str] | None
@@ -101,13 +120,21 @@ class Trials:
     ) -> frozenset[str]:
         """Return the layers that stay in float32 for an error of `limit` at most.
 
-        `alone` are the errors of layers by name; `error_of` gives that of the model whose layers
-        are quantised but for some.
+        `alone` are the errors of layers' results by name, which decide where no output has one;
+        `error_of` gives that of the model whose layers are quantised but for some.
         """
+        if error_of(frozenset()) <= limit:
+            return frozenset()
         layers = layers_of(self.model, self.recipe)
-        order = sorted(layers, key=lambda layer: -alone[layer.name] / max(layer.work, 1))
+        every = frozenset(layer.name for layer in layers)
+        errors = {name: self.of_outputs(every - {name}) for name in every}
+        order = sorted(
+            layers,
+            key=lambda layer: (errors[layer.name] ** 2 / max(layer.work, 1), alone[layer.name]),
+            reverse=True,
+        )
         names = [layer.name for layer in order]
-        fewest, most = 0, len(names)  # `most` keeps the limit: nothing is quantised then
+        fewest, most = 1, len(names)  # `most` keeps the limit: nothing is quantised then
         while fewest < most:
             tried = (fewest + most) // 2
             if error_of(frozenset(names[:tried])) <= limit:

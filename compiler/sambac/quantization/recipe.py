@@ -14,13 +14,16 @@ from sambac.graph.nodes import all_nodes
 from sambac.numerics.integers import ByteScale
 from sambac.ops import flops_of
 from sambac.passes.base import Pass
+from sambac.passes.channels_last import ChannelsLast
 from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from sambac.passes.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.join_quantized import JoinQuantized, scaled
+from sambac.passes.merge_chains import MergeChains
 from sambac.passes.quantize_convolutions import QuantizeConvolutions, convolutions, settled
 from sambac.passes.quantize_products import QuantizeProducts
 from sambac.passes.quantize_weights import QuantizeWeights, RoundData
 from sambac.passes.quantized_layers import products
+from sambac.passes.remove_no_ops import RemoveNoOps
 from sambac.quantized_precisions import Quantized
 
 FIRST_OPSET = 12
@@ -39,7 +42,13 @@ class LayerRecipe:
         """Return the passes that quantise all layers but those of the nodes in `but`."""
         if self.chosen.weights_only:
             return (QuantizeWeights(self.chosen.bits, self.block, but), EliminateDeadCode())
-        images = (QuantizeConvolutions(self.scales, but), JoinQuantized(self.scales))
+        images = (
+            QuantizeConvolutions(self.scales, but),
+            JoinQuantized(self.scales),
+            ChannelsLast(),
+            MergeChains(),
+            RemoveNoOps(),
+        )
         return (
             QuantizeProducts(but),
             *(images if self.scales else ()),

@@ -27,7 +27,7 @@ from sambac.passes.base import Pass
 
 from .assignment import ALWAYS, LIKELY, RARELY, Choice, on_blocks
 from .filters import Filters
-from .layout import DOMAIN, Layout, numbers
+from .layout import DOMAIN, Layout, floats, numbers
 
 SIZES = (16, 8)
 """The blocks that onnxruntime's kernels know, the larger first."""
@@ -118,11 +118,13 @@ def _fits_transposed(layout: Layout, node: ir.Node) -> _Fit:
     if filters is None or not layout.is_image(x) or not layout.is_image(node.outputs[0]):
         return None
     spread = any(step != 1 for step in strides)
-    if (spread and not filters.depthwise) or filters.pointwise:
+    if spread and not filters.depthwise:
         return None
     if _pads_itself(node) or _margins(layout, node, strides) is None:
         return None
-    return ALWAYS, [x]
+    # The kernel for plain images makes columns of one pixel, too, and copies them.
+    gain = layout.size(node.outputs[0]) if filters.pointwise else ALWAYS
+    return gain, [x, *filters.mirrored_images(layout)]
 
 
 def _write_transposed(layout: Layout, node: ir.Node) -> None:
@@ -263,10 +265,15 @@ def _write_transpose(layout: Layout, node: ir.Node) -> None:
 
 
 def _fits_reshape(layout: Layout, node: ir.Node) -> _Fit:
-    """[N, C, H, W] -> [N', C', H, W] keeps blocks; -> [C', 1, H, W] makes filters of an image."""
+    """[N, C, H, W] -> [N', C', H, W] and -> [N, C, H', W'] keep blocks; others may make filters.
+
+    These are [C', 1, H, W], of an image.
+    """
     source, target = _image(node), node.outputs[0]
     before, after = layout.shape(source), layout.shape(target)
-    if len(after) != 4 or before[2:] != after[2:] or not layout.is_image(source):
+    if len(after) != 4 or not layout.is_image(source):
+        return None
+    if before[2:] != after[2:] and before[:2] != after[:2]:
         return None
     if after[1] == 1:
         layout.views[str(target.name)] = source
@@ -285,6 +292,72 @@ def _write_reshape(layout: Layout, node: ir.Node) -> None:
     layout.stand_in(node, layout.b.op("Reshape", image, wanted, like=target, name=layout.fresh()))
 
 
+def _fits_concat(layout: Layout, node: ir.Node) -> _Fit:
+    """Images side by side, or one behind the other, or channels of several."""
+    images = list(reads(node))
+    if not all(map(layout.is_image, (node.outputs[0], *images))):
+        return None
+    width = min(layout.shape(image)[3] for image in images)
+    short = numbers(node, "axis", (0,))[0] % 4 == 3 and width < layout.block
+    return layout.size(node.outputs[0]) if short else LIKELY, images
+
+
+def _write_concat(layout: Layout, node: ir.Node) -> None:
+    """Concat along any axis of what lies as [N, C / B, H, W B]."""
+    out = node.outputs[0]
+    axis = numbers(node, "axis", (0,))[0] % 4
+    rows = [layout.reshaped(layout.blocked(each), _apart(layout, each)) for each in reads(node)]
+    like = floats(_apart(layout, out))
+    made = layout.b.op("Concat", *rows, like=like, name=layout.fresh(), axis=axis)
+    layout.stand_in(node, layout.reshaped(made, layout.shape(out)))
+
+
+def _fits_slice(layout: Layout, node: ir.Node) -> _Fit:
+    """[N, C, H, W] of which whole blocks of channels are kept."""
+    image, out = _image(node), node.outputs[0]
+    if not layout.is_image(image) or not layout.is_image(out) or 0 in layout.shape(out):
+        return None
+    spans = _spans(layout, node)
+    if spans is None:
+        return None
+    # Blocks are copied as they lie, where elements would be picked one by one.
+    picked = any(span.step != 1 for span in spans.values())
+    return layout.size(out) if picked else LIKELY, [image]
+
+
+def _spans(layout: Layout, node: ir.Node) -> dict[int, slice] | None:
+    """Return what is kept along each axis of [N, C / B, H, W, B]; None if it is not known."""
+    given = [None if value is None else value.const_value for value in node.inputs[1:]]
+    if len(given) < 3 or None in given:
+        return None
+    starts, stops, axes, *steps = (tensor.numpy().tolist() for tensor in given if tensor)
+    each = zip(axes, starts, stops, steps[0] if steps else [1] * len(axes), strict=True)
+    spans = {axis % 4: slice(start, stop, step) for axis, start, stop, step in each}
+    if 1 in spans:
+        channels, block = layout.shape(node.inputs[0])[1], layout.block
+        start, stop, step = spans[1].indices(channels)
+        if start % block or stop % block or step != 1:
+            return None
+        spans[1] = slice(start // block, stop // block, 1)
+    return spans
+
+
+def _write_slice(layout: Layout, node: ir.Node) -> None:
+    image, out, spans = _image(node), node.outputs[0], _spans(layout, node)
+    assert spans is not None
+    view = layout.reshaped(layout.blocked(image), _apart(layout, image))
+    kept = [(span.start, span.stop, axis, span.step) for axis, span in spans.items()]
+    given = [layout.integers(numbers) for numbers in zip(*kept, strict=True)]
+    made = layout.b.op("Slice", view, *given, like=floats(_apart(layout, out)), name=layout.fresh())
+    layout.stand_in(node, layout.reshaped(made, layout.shape(out)))
+
+
+def _apart(layout: Layout, image: ir.Value) -> tuple[int, ...]:
+    """Return how an image lies in blocks: [N, C / B, H, W, B]."""
+    batch, channels, height, width = layout.shape(image)
+    return batch, channels // layout.block, height, width, layout.block
+
+
 _ELEMENTWISE = (
     "Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "HardSigmoid", "HardSwish", "LeakyRelu",
     "Mul", "Neg", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh",
@@ -297,4 +370,6 @@ _RULES: Mapping[str, _Rule] = {
     "AveragePool": _Rule(_fits_pool, _write_pool),
     "Transpose": _Rule(_fits_transpose, _write_transpose, makes_blocks=False),
     "Reshape": _Rule(_fits_reshape, _write_reshape),
+    "Concat": _Rule(_fits_concat, _write_concat),
+    "Slice": _Rule(_fits_slice, _write_slice),
 }

@@ -67,6 +67,10 @@ class Filters:
         filters = [self.value] if self.depthwise and self._is_view(layout) else []
         return filters if self._sees_few(layout) else [image, *filters]
 
+    def mirrored_images(self, layout: Layout) -> list[ir.Value]:
+        """Return what `mirrored` reads in blocks: filters [C, O, h, w], as if they were images."""
+        return [] if self.depthwise or not layout.is_image(self.value) else [self.value]
+
     def image(self, layout: Layout, image: ir.Value) -> ir.Value:
         """Return `image` in the layout that these filters go with."""
         return layout.plain(image) if self._sees_few(layout) else layout.blocked(image)
@@ -99,13 +103,12 @@ class Filters:
         """
         maps, channels, height, width = self.shape
         block, taps = layout.block, height * width
-        value = layout.plain(self.value)
         if self.depthwise:
-            value = self._blocks(layout, layout.reshaped(value, (1, maps, height, width)))
-            value = layout.reshaped(value, (maps // block, taps, block))
+            value = layout.reshaped(layout.plain(self.value), (1, maps, height, width))
+            value = layout.reshaped(self._blocks(layout, value), (maps // block, taps, block))
             return layout.reshaped(self._backward(layout, value, 1), self.shape)
         apart = (channels // block, block, maps // block, taps, block)
-        value = self._moved(layout, self._blocks(layout, value), apart, (2, 0, 3, 1, 4))
+        value = self._moved(layout, layout.blocked(self.value), apart, (2, 0, 3, 1, 4))
         return layout.reshaped(self._backward(layout, value, 2), self.shape)
 
     def _of_channels(self, layout: Layout) -> ir.Value:
@@ -133,5 +136,7 @@ class Filters:
 
     def _backward(self, layout: Layout, value: ir.Value, axis: int) -> ir.Value:
         """Return `value` with an axis reversed."""
+        if layout.shape(value)[axis] == 1:
+            return value
         backward = layout.integers(tuple(reversed(range(layout.shape(value)[axis]))))
         return layout.b.op("Gather", value, backward, like=value, name=layout.fresh(), axis=axis)

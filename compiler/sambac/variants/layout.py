@@ -114,12 +114,16 @@ class Layout:
         self._deferred[name] = self._replaced[name] = node
 
     def finish(self) -> None:
-        """Put the outputs of the graph in order, and remove what was replaced."""
+        """Put the outputs of the graph in order, and remove what nothing reads any more."""
         graph = self.b.model.graph
         self.b.go_to_end(graph)
         for value in tuple(graph.outputs):
             self.plain(value)
         graph.remove(self._replaced.values(), safe=True)
+        unread = [name for name, value in graph.initializers.items() if not value.uses()]
+        for name in unread:
+            if not graph.initializers[name].is_graph_output():
+                del graph.initializers[name]
 
     def reshaped(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
         """Return `value` in another shape."""

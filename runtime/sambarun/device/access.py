@@ -84,6 +84,7 @@ class Access:
         names = items("names", names, _NAMES)
         problems: list[str] = []
         found = {}
+        states = self._state.views  # which stay where they are
         for name in names:
             index = self._index(name, problems)
             if index is None:
@@ -97,7 +98,8 @@ class Access:
             elif index in self._state.absent or not self._memory.holds(index):
                 problems.append(f"'{name}' has no value now: run what computes it first.")
             else:
-                found[name] = self._memory.view(index).copy()
+                view = states.get(index)
+                found[name] = (self._memory.view(index) if view is None else view).copy()
         if problems:
             raise RunError("\n".join(problems))
         return found

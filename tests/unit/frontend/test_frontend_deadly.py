@@ -11,6 +11,7 @@ import sambac
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
+from sambac.passes.names_and_order import UniqueNames
 
 
 @pytest.mark.parametrize(
@@ -175,3 +176,14 @@ def test_what_a_function_is_told_is_not_known_before() -> None:
     <domain: "own", opset_import: ["": 17]> draw <most> (a) => (b)
     { b = RandomUniformLike<high: float = @most>(a) }"""
     load(onnx.parser.parse_model(text), CompileOptions())
+
+
+def test_outputs_of_any_number_are_all_made() -> None:
+    """onnxruntime has no place for one without a name, and writes to it."""
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 7] x) => (float[2, 1] c)
+    { a, b, c = Split <axis = 1, num_outputs = 3> (x) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.node[0].output[0] = model.graph.node[0].output[1] = ""
+    graph = load(model, CompileOptions()).model
+    UniqueNames()(graph)
+    assert [value.name for value in graph.graph[0].outputs] == ["value", "value_1", "c"]

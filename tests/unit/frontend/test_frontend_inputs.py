@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -108,3 +109,20 @@ def test_what_a_body_lists_as_an_input_and_defines_is_a_constant(declared: bool)
     executable = sambarun.load(sambac.compile(model))
     x = np.array([1, -2], np.float32)
     assert executable.run({"x": x, "trips": np.array(3)})["y"].tolist() == [8, -16]
+
+
+_SCOPES = """<ir_version: 8, opset_import: ["": 16]>
+net (float[2] x, bool c) => (float[2] y) {
+  y = If<then_branch = one () => (float[2] r) <float k = {2}> { r = Mul(x, k) },
+         else_branch = two () => (float[2] r) <float k = {3}> { r = Mul(x, k) }>(c)
+}"""
+
+
+@pytest.mark.parametrize("read", [lambda model: model, ir.serde.deserialize_model])
+def test_a_model_given_from_memory_is_not_changed(read: Callable[..., onnx.ModelProto]) -> None:
+    """Not even names of what is renamed: those in two scopes become unique."""
+    message = onnx.parser.parse_model(_SCOPES)
+    model, before = read(message), message.SerializeToString()
+    programs = [sambac.compile(model) for _ in range(2)]
+    assert message.SerializeToString() == before
+    assert programs[0] == programs[1]

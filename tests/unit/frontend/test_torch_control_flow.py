@@ -143,7 +143,7 @@ def test_operators_inside_are_those_outside(
     inside = {node.op_type for node in nodes if node.graph is not source.model.graph}
     assert inside >= _CHANGED.keys()
     assert {node.version for node in nodes} == {None}
-    program = compile(Lambda(function), inputs=(_X,))
+    program = compile(source.model)
     with sambarun.load(program) as executable:
         (got,) = executable.run({source.signature.inputs[0]: _X.numpy()}).values()
     assert_near(got, function(_X.double()).numpy())

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
+
+import onnx_ir as ir
 import pytest
 import torch
+from onnxscript import FLOAT
 from torch._C import DispatchKey
 from torch._export import utils
 from torch._ops import OperatorBase
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
+from torch.onnx._internal.exporter import _schemas
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from sambac.frontend.torch.shortcuts import kept_tables
@@ -99,12 +106,72 @@ def test_each_operator_has_one_kernel_that_has_no_gradient():
         found.sum().backward()
 
 
+def kernels_of(operators: Iterable[OperatorBase]) -> list[tuple[object, ...]]:
+    """The kernels of operators, and their rules for fake tensors: which code has what arguments."""
+    return [
+        (
+            str(operator),
+            {str(key): named(kernel) for key, kernel in operator.py_kernels.items()},
+            named(op_implementations_dict.get(operator)),
+        )
+        for operator in operators
+    ]
+
+
+def named(kernel: object) -> object:
+    if isinstance(kernel, partial):
+        return [*map(named, (kernel.func, *kernel.args, *kernel.keywords.values()))]
+    return getattr(kernel, "__qualname__", str(kernel))
+
+
+def test_composite_operators_stay_as_they_do_without(monkeypatch: pytest.MonkeyPatch):
+    operators = sorted(utils._collect_all_valid_cia_ops(), key=str)[::6]
+    replaced = operators[1]
+    rules = dict.fromkeys(operators, utils._special_op_to_preserve_cia)
+    rules[replaced] = torch.nn.functional.linear
+
+    def meanwhile() -> list[tuple[object, ...]]:
+        with exported_program._override_composite_implicit_decomp(rules):
+            return kernels_of(operators)
+
+    with exported_program._override_composite_implicit_decomp(rules):
+        pass  # it forgets the rules for fake tensors that some of them have
+    before = kernels_of(operators)
+    own = meanwhile()
+    with kept_tables():
+        assert [meanwhile(), meanwhile()] == [own, own]
+        assert kernels_of(operators) == before
+        monkeypatch.setitem(operators[0].py_kernels, DispatchKey.CPU, abs)
+        changed = meanwhile()
+    assert changed == meanwhile() != own
+
+
+def test_signatures_are_those_of_the_exporter():
+    def signed(x: FLOAT, axis: int = 1) -> FLOAT:
+        raise NotImplementedError
+
+    def unsigned(x: ir.Value) -> ir.Value:
+        raise NotImplementedError
+
+    own = str(_schemas.op_signature_from_function(signed, "__traced", "signed"))
+    with kept_tables():
+        read = _schemas.op_signature_from_function
+        assert str(read(signed, "__traced", "signed")) == own
+        assert read(signed, "__traced", "signed") is read(signed, "__traced", "signed")
+        assert read(signed, "__traced", "other") is not read(signed, "__traced", "signed")
+        for _ in range(2):
+            with pytest.raises(ValueError, match="is not a valid DataType"):
+                read(unsigned, "__traced", "unsigned")
+
+
 def test_torch_is_as_it_was_afterwards():
     before = (
         vars(ONNXRegistry)["from_torchlib"],
         utils._materialize_cpp_cia_ops,
         OperatorBase.py_impl,
         exported_program.autograd_not_implemented,
+        exported_program._override_composite_implicit_decomp,
+        _schemas.op_signature_from_function,
     )
     with pytest.raises(ValueError, match="a mistake"), kept_tables():
         raise ValueError("a mistake")
@@ -113,4 +180,6 @@ def test_torch_is_as_it_was_afterwards():
         utils._materialize_cpp_cia_ops,
         OperatorBase.py_impl,
         exported_program.autograd_not_implemented,
+        exported_program._override_composite_implicit_decomp,
+        _schemas.op_signature_from_function,
     )

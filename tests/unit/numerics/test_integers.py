@@ -20,14 +20,31 @@ def test_blocks_are_within_half_a_step(bits: int, block: int, rows: int) -> None
     found = coded.matrix()
     assert found.shape == matrix.shape
     steps = np.repeat(np.abs(coded.scales), block, axis=1).T[:rows]
-    # The largest magnitude has the lowest code, so that the highest one is a step short of it.
-    assert np.all(np.abs(found - matrix) <= steps * (1 + 1e-5))
-    assert np.mean(np.abs(found - matrix) <= steps * (0.5 + 1e-5)) > 0.95
+    # The largest magnitude has the lowest code, so that the highest one is a step short of it; of 4
+    # bits, steps may be a fifth smaller, and the largest numbers off by what that leaves out.
+    off, most = np.abs(found - matrix), {8: 1, 4: 3}[bits]
+    assert np.all(off <= steps * (most + 1e-5))
+    assert np.mean(off <= steps * (0.5 + 1e-5)) > 0.93
 
 
-def test_the_largest_of_a_block_is_exact() -> None:
+def test_four_bits_have_the_least_squared_error_of_their_shares() -> None:
+    matrix = np.random.default_rng(0).standard_normal((64, 300)).astype(np.float32)
+    low, high = matrix.min(0), matrix.max(0)
+    largest = np.where(-low >= high, low, high) / -8
+
+    def squares(share: float) -> np.ndarray:
+        steps = largest * np.float32(share)
+        return np.square(matrix - np.clip(np.rint(matrix / steps), -8, 7) * steps).sum(0)
+
+    found = np.square(matrix - in_blocks(matrix, 4, 64).matrix()).sum(0)
+    least = np.min([squares(share) for share in (1.0, 0.95, 0.9, 0.85, 0.8)], axis=0)
+    np.testing.assert_allclose(found, least, rtol=1e-4)
+    assert found.sum() < 0.93 * squares(1.0).sum()
+
+
+def test_the_largest_of_a_block_of_bytes_is_exact() -> None:
     matrix = np.array([[0.5, -3.0], [7.0, 1.0], [0.0, 0.0]], np.float32)
-    found = in_blocks(matrix, 4, 32).matrix()
+    found = in_blocks(matrix, 8, 32).matrix()
     assert found[1, 0] == 7.0
     assert found[0, 1] == -3.0
     assert np.all(found[2] == 0.0)

@@ -163,9 +163,14 @@ def test_code_is_reached_once() -> None:
     code = ReachedCode()
     found: Sequence[object] = (counted, Module)
     assert code.reach(found)
-    files, functions = len(code.files), len(code.functions)
+    files, functions = dict(code.files), code.functions
+    assert functions
     assert not code.reach(found)
-    assert (len(code.files), len(code.functions)) == (files, functions)
+    assert code.files == files
+    assert code.functions == []
+    assert code.reach([*found, remembered])
+    assert remembered in code.functions
+    assert not {*functions}.intersection(code.functions)
 
 
 def test_asserts_of_a_test_do_not_lead_to_all_tests() -> None:

@@ -47,6 +47,17 @@ def test_a_reader_in_a_later_section_is_refused(make_view: Make) -> None:
     assert problem == "'a' reads 'p' after 'b' has overwritten it"
 
 
+def test_who_reads_a_reset_several_times_must_be_the_one_that_adds_to_it(make_view: Make) -> None:
+    updates = {"zero": "p", "q": "p"}
+    persistent = PersistentBuffers(states=("p",), updates=updates)
+    good = make_view("z: ConstantOfShape() -> zero\n b: Add(zero, g) -> q", outputs="zero q")
+    assert check_updates(good, _calls(good, "z", "b"), persistent) == []
+    text = "z: ConstantOfShape() -> zero\n a: Exp(zero) -> y\n b: Add(p, y) -> q"
+    bad = make_view(text, outputs="zero q")
+    (problem,) = check_updates(bad, _calls(bad, "z", "a b"), persistent)
+    assert problem == "'a' reads 'zero', which may have been overwritten since it was made"
+
+
 def test_a_writer_that_mixes_elements_is_refused(make_view: Make) -> None:
     view = make_view("b: MatMul(p, g) -> q", outputs="q")
     persistent = PersistentBuffers(states=("p",), updates={"q": "p"})

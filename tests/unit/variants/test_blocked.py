@@ -272,6 +272,33 @@ def test_channels_come_out_of_blocks_side_by_side() -> None:
     assert made.count("Transpose") == 2, "s and the filters"
 
 
+PARTS = """g (float[2,32,6,4] x, float[32,32,3,3] w)
+    => (float[2,32,6,4] y, float[2,8,6,4] z, float[2,32,6,8] u, float[2,32,12,4] t)
+<int64[1] none = {0}, int64[1] half = {32}, int64[1] all = {64}, int64[1] channels = {1},
+ int64[1] eight = {8}, int64[2] odd = {1, 0}, int64[2] end = {100, 100}, int64[2] axes = {-2, 3},
+ int64[2] steps = {2, 1}, int64[4] rows = {2, 32, 12, 2}>
+{
+    a = Conv<pads = [1, 1, 1, 1]>(x, w)
+    b = Concat<axis = 1>(a, x)
+    c = Slice(b, half, all, channels)
+    z = Slice(b, none, eight, channels)
+    u = Concat<axis = 3>(c, a)
+    d = Slice(a, odd, end, axes, steps)
+    e = Concat<axis = -2>(d, d)
+    r = Reshape(e, rows)
+    t = Concat<axis = 3>(r, r)
+    f = Add(e, c)
+    y = Conv<pads = [1, 1, 1, 1]>(f, w)
+}"""
+
+
+@needs_blocks
+def test_images_are_joined_and_cut_in_blocks() -> None:
+    made = check(PARTS)
+    assert made.count("blocked ReorderInput") == 1 + 2, "x and filters"
+    assert made.count("blocked ReorderOutput") == 4, "y, u, t, and b, of which z is no whole block"
+
+
 @needs_blocks
 def test_images_as_filters_are_put_into_blocks_as_images() -> None:
     made = check(FILTERS)

@@ -24,8 +24,9 @@ from torch._C._functorch import TransformType
 from torch._export import utils
 from torch._higher_order_ops.utils import autograd_not_implemented
 from torch._ops import OperatorBase, OpOverload
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import ExportedProgram, exported_program
-from torch.onnx._internal.exporter import _fx_passes
+from torch.onnx._internal.exporter import _fx_passes, _schemas
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -112,6 +113,8 @@ def kept_tables() -> Iterator[None]:
         kernel = cache(autograd_not_implemented)
         stack.enter_context(replaced(exported_program, autograd_not_implemented.__name__, kernel))
         stack.enter_context(replaced(OperatorBase, "py_impl", _py_impl))
+        stack.enter_context(replaced(exported_program, _override.__name__, _overridden))
+        stack.enter_context(replaced(_schemas, _read_signature.__name__, _signature))
         yield
 
 
@@ -160,3 +163,67 @@ def _register(operator: OperatorBase, key: DispatchKey, kernel: Kernel) -> Kerne
         raise RuntimeError(f"{operator} has a kernel for {key} already")
     operator._dispatch_cache.clear()
     return kernel
+
+
+_read_signature = _schemas.op_signature_from_function
+
+
+def _signature(translation: Callable[..., object], *words: str | None, **others: Any) -> object:
+    """Do as PyTorch does, which reads the annotations of every translation for every program."""
+    found = _signature_or_error(translation, *words, **others)
+    if isinstance(found, Exception):
+        raise found.with_traceback(None)
+    return found
+
+
+@cache
+def _signature_or_error(*words: Any, **others: Any) -> object:
+    try:
+        return _read_signature(*words, **others)
+    except Exception as error:  # the caller passes over whatever it raises
+        return error
+
+
+Kernels = dict[Any, Kernel]
+"""The kernels of an operator, by key."""
+
+_override = exported_program._override_composite_implicit_decomp
+_stay = utils._special_op_to_preserve_cia
+
+
+@contextmanager
+def _overridden(rules: dict[OpOverload, Callable[..., object]]) -> Iterator[None]:
+    """Do as PyTorch does to composite operators while it decomposes by `rules`.
+
+    It makes a dozen kernels for each of hundreds of operators that stay as they are, every time.
+    """
+    others = {op: rule for op, rule in rules.items() if rule is not _stay}
+    staying = [op for op, rule in rules.items() if rule is _stay]
+    before = [dict(op.py_kernels) for op in staying]
+    kept = [_while_staying(op, *op.py_kernels.items()) for op in staying]
+    with _override(others):
+        try:
+            for op, (kernels, fake) in zip(staying, kept, strict=True):
+                _put(op, kernels)
+                op_implementations_dict.setdefault(op, fake)
+            yield
+        finally:
+            for op, kernels in zip(staying, before, strict=True):
+                _put(op, kernels)
+                op_implementations_dict.pop(op, None)
+
+
+@cache
+def _while_staying(op: OpOverload, *_before: tuple[Any, Kernel]) -> tuple[Kernels, Kernel]:
+    """Return the kernels that `op` has while it stays as it is, and its rule for fake tensors.
+
+    They follow from those that it has before.
+    """
+    with _override({op: _stay}):
+        return dict(op.py_kernels), op_implementations_dict[op]
+
+
+def _put(op: OpOverload, kernels: Kernels) -> None:
+    op.py_kernels.clear()
+    op.py_kernels.update(kernels)
+    op._dispatch_cache.clear()

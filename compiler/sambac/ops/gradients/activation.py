@@ -119,18 +119,26 @@ def _tanh(b: Editor, at: Point) -> ir.Value:
 
 
 def _hard_sigmoid(b: Editor, at: Point) -> ir.Value:
-    """dx = alpha * dy where 0 < y < 1, else 0."""
-    inside = b.op("And", b.op("Greater", at.y, 0.0), b.op("Less", at.y, 1.0))
-    return b.op("Mul", kept_where(b, inside, at), float_attribute(at.node, "alpha", 0.2))
+    """dx = alpha * dy where 0 < alpha * x + beta < 1, else 0."""
+    alpha = float_attribute(at.node, "alpha", 0.2)
+    beta = float_attribute(at.node, "beta", 0.5)
+    if not alpha:
+        return b.op("Mul", at.dy, 0.0)
+    inside = _between(b, at.x, *sorted((-beta / alpha, (1 - beta) / alpha)))
+    return b.op("Mul", kept_where(b, inside, at), alpha)
 
 
 def _hard_swish(b: Editor, at: Point) -> ir.Value:
-    """dx = dy * (h + x / 6 * (0 < h < 1)), h = clip(x / 6 + 1 / 2, 0, 1); x is finite there."""
+    """dx = dy * (h + x / 6 * (-3 < x < 3)), h = clip(x / 6 + 1 / 2, 0, 1); x is finite there."""
     h = b.op("HardSigmoid", at.x, alpha=1 / 6, beta=0.5)
-    inside = b.op("And", b.op("Greater", h, 0.0), b.op("Less", h, 1.0))
     slope = b.op("Mul", b.op("Clip", at.x, -3.0, 3.0), 1 / 6)
-    rise = b.op("Mul", slope, cast(b, inside, at.x))
+    rise = b.op("Mul", slope, cast(b, _between(b, at.x, -3.0, 3.0), at.x))
     return b.op("Mul", at.dy, b.op("Add", h, rise))
+
+
+def _between(b: Editor, x: ir.Value, low: float, high: float) -> ir.Value:
+    """low < x < high: what is computed of x is rounded, and may be at a limit before x is."""
+    return b.op("And", b.op("Greater", x, low), b.op("Less", x, high))
 
 
 def _softplus(b: Editor, at: Point) -> ir.Value:

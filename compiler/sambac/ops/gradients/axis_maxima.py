@@ -169,8 +169,13 @@ def _gathered(b: Editor, axis: _Sliding, shares: list[ir.Value]) -> ir.Value:
 
 
 def _moved(b: Editor, rows: ir.Value, before: int, behind: int, content: float) -> ir.Value:
-    """Return `rows` [A, n, B] with so many rows of `content` around; negative: with fewer rows."""
-    if not before and not behind:
+    """Return `rows` [A, n, B] with so many rows of `content` around; negative: with fewer rows.
+
+    They are cut before: a Pad that does both takes 1.5 times as long as the two operators.
+    """
+    size = shape_of(rows)[1]
+    rows = cut(b, rows, {1: (max(0, -before), size + min(0, behind))})
+    if before <= 0 and behind <= 0:
         return rows
-    pads = [0, before, 0, 0, behind, 0]
+    pads = [0, max(0, before), 0, 0, max(0, behind), 0]
     return b.op("Pad", rows, pads, np.array(content, np.float32))

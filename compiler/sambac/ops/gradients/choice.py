@@ -96,7 +96,7 @@ def _clip(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
 
 
 def _between(b: Editor, at: Point) -> ir.Value:
-    """Dy where low < y < high, else 0; as in PyTorch also where y is NaN, if that may be masked.
+    """Dy where low < x < high, else 0; as in PyTorch also where x is NaN, if that may be masked.
 
     In float32 two steps as steep as that of a rectifier are multiplied: onnxruntime selects element
     by element, on one thread. A power of two times a number is exact, so a step rises right behind
@@ -105,17 +105,25 @@ def _between(b: Editor, at: Point) -> ir.Value:
     low, high = (operand(at.node, index) for index in (1, 2))
     found = [constant_of(limit) for limit in (low, high)]
     limits = [float(limit.item()) for limit in found if limit is not None and limit.size == 1]
+    known = len(limits) == 2
+    # The result, which is kept anyway, tells as much; but not where it is rounded, to 0.699 of 0.7.
+    x = at.y if known and all(map(_stays, limits)) else at.x
     told = at.y.is_graph_output() or steep_readers(at.y) or masking_readers(at.y)
-    plain = at.y.dtype == ir.DataType.FLOAT and len(limits) == 2
+    plain = at.y.dtype == ir.DataType.FLOAT and known
     if told or not plain or not all(abs(limit) < _LARGEST for limit in limits):
-        outside = b.op("Or", b.op("LessOrEqual", at.y, low), b.op("GreaterOrEqual", at.y, high))
+        outside = b.op("Or", b.op("LessOrEqual", x, low), b.op("GreaterOrEqual", x, high))
         return kept_where(b, b.op("Not", outside), at)
     rest = at.dy
     for limit, sign in zip(limits, (1.0, -1.0), strict=True):
         slope = sign * 2.0 ** (_STEEP - max(0, frexp(limit)[1]))
-        step = b.op("HardSigmoid", at.y, alpha=slope, beta=-slope * limit)
+        step = b.op("HardSigmoid", x, alpha=slope, beta=-slope * limit)
         rest = b.op("Mul", rest, step)
     return rest
+
+
+def _stays(limit: float) -> bool:
+    """Tell whether a number has three binary digits, which formats of devices can all hold."""
+    return (frexp(limit)[0] * 8).is_integer()
 
 
 def _where(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:

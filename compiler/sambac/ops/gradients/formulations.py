@@ -65,13 +65,15 @@ class Formulation(Generic[Problem]):
     """One way to solve a kind of problem.
 
     `build` takes an editor, the problem and its operands. It gives the elements of the result in
-    order, in any shape.
+    order, in any shape. One that `takes_bias` may be given, behind its operands, what is to be
+    added to each channel.
     """
 
     name: str
     fits: Callable[[Problem], bool]
     cost: Callable[[Problem], float]
     build: Callable[..., ir.Value]
+    takes_bias: bool = False
 
 
 @dataclass(frozen=True)

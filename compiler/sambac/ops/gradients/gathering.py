@@ -18,6 +18,7 @@ from sambac.graph.editor import Editor
 from .columns import columns_by_channel, columns_by_image, filters_of_pairs, positions_first
 from .convolution_sizes import FIELDS, Convolution, convolution_of, reads_blocks
 from .formulations import ChoicePoint, Formulation, copying
+from .frames import cost_of_frames, fits_frames, image_frames, joined, seen_frames
 from .rules import reshape, swap_last, transpose
 
 _MOST_PAIRS = 32
@@ -49,13 +50,16 @@ def as_row(of: Convolution) -> Convolution:
     )
 
 
-def put_conv(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> ir.Value:
+def put_conv(
+    b: Editor, of: Convolution, image: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
     """Put the operator itself."""
     window = of.window
     return b.op(
         "Conv",
         image,
         filters,
+        bias,
         **window.attributes,
         group=of.group,
     )
@@ -65,6 +69,15 @@ def _row(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> ir.V
     """Return y of images of one row: hosts may have a faster convolution for images."""
     row = as_row(of)
     return put_conv(b, row, reshape(b, image, row.image), reshape(b, filters, row.filters))
+
+
+def _frames(
+    b: Editor, of: Convolution, image: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
+    """Return y of images, whose channels are those of all frames that a window sees."""
+    seen = seen_frames(of)
+    flat = reshape(b, transpose(b, filters, [0, 2, 1, 3, 4]), seen.filters)
+    return joined(b, put_conv(b, seen, image_frames(b, of, image), flat, bias), of.batch)
 
 
 def _pairs(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> ir.Value:
@@ -119,6 +132,12 @@ def cost_of_conv(of: Convolution) -> float:
     return _UNBLOCKED * (of.product + copying(of.columns, of.window.positions[-1])) + alone
 
 
+def _cost_of_frames(of: Convolution) -> float:
+    seen = seen_frames(of)
+    copied = cost_of_frames(of, prod(seen.window.image), prod(seen.image))
+    return cost_of_conv(seen) + copied
+
+
 def _cost_by_image(of: Convolution) -> float:
     moved = of.batch * (of.channels * prod(of.window.image) + of.maps * of.window.count)
     return of.product + _MOVED * moved + copying(of.columns, of.batch)
@@ -136,6 +155,7 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         lambda of: cost_of_conv(as_row(of)) + ROW,
         _row,
     ),
+    Formulation("images of frames", fits_frames, _cost_of_frames, _frames, takes_bias=True),
     Formulation("pairs of positions", fits_pairs, cost_of_pairs, _pairs),
     Formulation("runs of images", lambda of: of.at_once, _cost_by_image, _by_image),
     Formulation("runs of channels", lambda of: of.at_once, _cost_by_channel, _by_channel),

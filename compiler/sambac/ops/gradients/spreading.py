@@ -4,7 +4,7 @@
 
 The columns of the gradient, one for each tap and position, are a product of filters and signal;
 what lies at one place of the image is summed up. With a stride of one it is a convolution with
-mirrored filters, too. A transposed convolution does the same.
+mirrored filters, too. A transposed convolution does the same, so that there may be biases [C].
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from .columns import (
 )
 from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks
 from .formulations import ChoicePoint, Formulation, copying
+from .frames import cost_of_frames, fits_frames, joined, signal_frames, spread_frames
 from .gathering import ROW, TURNED, as_row, cost_of_pairs, fits_pairs
+from .phases import cost_of_phases, fits_phases, in_phases
 from .rules import reshape, swap_last, transpose
 from .windows import Window
 
@@ -41,9 +43,11 @@ _BLOCKED = 0.5  # for each element of the filters that comes into blocks
 _OPERATOR = 0.9  # how long a transposed convolution takes beside its columns and their sums
 
 
-def _pointwise(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+def _pointwise(
+    b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
     """Return the signal filtered by filters whose channels have changed roles."""
-    return b.op("Conv", signal, _swapped(b, of, filters))
+    return b.op("Conv", signal, _swapped(b, of, filters), bias)
 
 
 def _swapped(b: Editor, of: Convolution, filters: ir.Value) -> ir.Value:
@@ -154,13 +158,36 @@ def _summed(b: Editor, of: Convolution, columns: ir.Value) -> ir.Value:
     )
 
 
-def _transposed(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+def _in_phases(
+    b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
+    """Return dx in phases; those of signals are of images of one row, as in `_row`."""
+    if len(of.window.kernel) == 1:
+        of = as_row(of)
+        signal, filters = reshape(b, signal, of.signal), reshape(b, filters, of.filters)
+    return in_phases(b, of, _transposed, (signal, filters, bias))
+
+
+def _frames(
+    b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
+    """Return dx of images, each spread from the channels of all frames whose windows see it."""
+    spread = spread_frames(of)
+    flat = reshape(b, transpose(b, filters, [2, 0, 1, 3, 4]), spread.filters)
+    put = _in_phases if fits_phases(spread) else _transposed
+    return joined(b, put(b, spread, signal_frames(b, of, signal), flat, bias), of.batch)
+
+
+def _transposed(
+    b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value, bias: ir.Value | None = None
+) -> ir.Value:
     """Return dx by ConvTranspose, which makes the columns of one image at a time."""
     window = of.window
     return b.op(
         "ConvTranspose",
         signal,
         filters,
+        bias,
         **window.attributes,
         output_padding=[max(0, rest) for rest in window.rests],
         group=of.group,
@@ -215,12 +242,24 @@ def _cost_of_transposed(of: Convolution) -> float:
     return _OPERATOR * _cost_of_products(of)
 
 
+def _cost_of_frames(of: Convolution) -> float:
+    spread = spread_frames(of)
+    images = _cost_of_phases(spread) if fits_phases(spread) else _cost_of_transposed(spread)
+    return images + cost_of_frames(of, spread.window.count, prod(spread.signal))
+
+
+def _cost_of_phases(of: Convolution) -> float:
+    of = as_row(of) if len(of.window.kernel) == 1 else of
+    return cost_of_phases(of, _cost_of_transposed)
+
+
 FORMS: tuple[Formulation[Convolution], ...] = (
     Formulation(
         "filters of one tap",
         lambda of: of.group == 1 and of.window.is_pointwise,
         lambda of: of.product,
         _pointwise,
+        takes_bias=True,
     ),
     Formulation(
         "columns of all images",
@@ -254,7 +293,15 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         lambda of: _cost_of_transposed(of) + _MOVED * of.size,
         _mirrored,
     ),
-    Formulation("transposed convolution", lambda of: True, _cost_of_transposed, _transposed),
+    Formulation("images of frames", fits_frames, _cost_of_frames, _frames, takes_bias=True),
+    Formulation("phases", fits_phases, _cost_of_phases, _in_phases, takes_bias=True),
+    Formulation(
+        "transposed convolution",
+        lambda of: True,
+        _cost_of_transposed,
+        _transposed,
+        takes_bias=True,
+    ),
 )
 """All of them; the last is always right."""
 

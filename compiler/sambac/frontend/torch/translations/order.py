@@ -101,8 +101,7 @@ def _shared(x: ir.Value, found: ir.Value) -> ir.Value:
         return found
     found = stop(found)
     equal = op.Or(op.Equal(x, found), op.And(op.IsNaN(x), op.IsNaN(found)))
-    zero = number(0.0, x)
     count = op.ReduceSum(op.CastLike(equal, x), keepdims=0)
-    away = op.Sub(x, stop(x))
-    slope = op.Where(op.And(equal, op.Not(op.IsNaN(away))), away, zero)
-    return op.Add(found, op.Div(op.ReduceSum(slope, keepdims=0), count))
+    mean = op.ReduceSum(op.Div(op.Where(equal, x, number(0.0, x)), count), keepdims=0)
+    infinite = op.Or(op.IsInf(found), op.IsNaN(found))
+    return op.Where(infinite, mean, op.Add(found, op.Sub(mean, stop(mean))))
