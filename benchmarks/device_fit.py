@@ -1,9 +1,10 @@
 """Fit the constants of built-in architectures to measurements: `python -m benchmarks.device_fit`.
 
-Each model is planned once; its plan is then estimated with many constants, by the estimates of the
-compiler. The mean share by which they differ from what was measured is made small, one constant
-after the other, in steps that get finer. That is done once for all rows that fit, and once for each
-fold without its rows. The first goes into the architecture's file, all into `device_fits.json`.
+Each model is planned once. Of its sections those that differ in what they ask of a device are then
+estimated with many constants, by the estimates of the compiler. The mean share by which they differ
+from what was measured is made small, constants alone and in pairs, in steps that get finer. That is
+done once for all rows that fit, and once for each fold without its rows. The first goes into the
+architecture's file, all into `device_fits.json`.
 """
 
 from __future__ import annotations
@@ -11,28 +12,36 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from math import isclose
 from pathlib import Path
 
 import sambac.arch
 from benchmarks.device_points import Point, example, options, read_points
+from pef.symbols import RegionKind
+from sambac.arch import Arch
 from sambac.pipeline import lower_model
-from sambac.planning.estimate import estimate
-from sambac.planning.plans import ProgramPlan
+from sambac.planning.estimate import estimate, estimate_sections, homes_of
+from sambac.planning.plans import PlannedStage, ProgramPlan
 from sambac.planning.program import plan_program
+from sambac.planning.resources import Demands
 
 FITS = Path(__file__).with_name("device_fits.json")
 _DATA = Path(sambac.arch.__file__).parent / "data"
 
 Constants = Mapping[str, float]
-FITTED: Mapping[str, tuple[str, ...]] = {
-    "sn10": ("compute_efficiency", "launch", "stream_bandwidth"),
-    "sn30": ("compute_efficiency", "stream_bandwidth", "fused_streams"),
-    "sn40l": ("link_latency",),
+FITTED: Mapping[str, Constants] = {
+    "sn10": {"compute_efficiency": 0.1, "launch": 3.5e-5, "stream_bandwidth": 2.6e10},
+    "sn30": {"compute_efficiency": 0.13, "stream_bandwidth": 6e10},
+    "sn40l": {"link_latency": 3e-6},
 }
-"""The constants that are fitted, by architecture; all levels share them."""
+"""The constants that are fitted, by architecture, each with where the search begins.
+
+All levels share them. What the files say plays no part, so that each fit gives the same.
+"""
 _STEPS = (1.5, 1.2, 1.1, 1.05, 1.02)
 _SHARES = frozenset({"compute_efficiency"})
 
@@ -55,10 +64,20 @@ def main() -> None:
 def fit(name: str) -> dict[str, dict[str, float]]:
     """Return the constants of an architecture: for all rows, and without each fold."""
     points = [point for point in read_points() if point.arch == name and point.fits]
-    step = _steps_with({point: planned(point) for point in points})
-    first = described(name)
+    plans = {point: planned(point) for point in points}
+    step = _steps_with({point: distinct(point, plan) for point, plan in plans.items()})
+    first = FITTED[name]
     folds = ["all", *sorted({point.fold for point in points})]
-    return {fold: _fold(fold, points, step, first) for fold in folds}
+    found = {fold: _fold(fold, points, step, first) for fold in folds}
+    for point, plan in plans.items():
+        require_same(point, step(point, found["all"]), seconds(point, plan, found["all"]))
+    return found
+
+
+def require_same(point: Point, fitted: float, whole: float) -> None:
+    """Raise `ValueError` unless the whole plan takes as long as its distinct sections say."""
+    if not isclose(fitted, whole, rel_tol=1e-9):
+        raise ValueError(f"{point.name}: the fit takes {fitted} s for a plan of {whole} s")
 
 
 def with_constants(text: str, constants: Constants) -> str:
@@ -81,14 +100,67 @@ def planned(point: Point) -> ProgramPlan:
     return plan_program(lowered, chosen, lambda _: None)
 
 
-def _steps_with(plans: Mapping[Point, ProgramPlan]) -> Callable[[Point, Constants], float]:
+@dataclass(frozen=True)
+class Distinct:
+    """The sections of a step of which no two ask the same of a device, and how often each runs."""
+
+    stages: tuple[PlannedStage, ...]
+    runs: tuple[int, ...]
+    homes: Mapping[str, RegionKind]
+    states: Sequence[str]
+
+    def seconds(self, arch: Arch) -> float:
+        """Return what all runs take."""
+        costs = estimate_sections(self.stages, arch, self.homes, self.states)
+        return sum(n * c.estimate.latency for n, c in zip(self.runs, costs, strict=True))
+
+
+def distinct(point: Point, plan: ProgramPlan) -> Distinct:
+    """Return the distinct sections of the first graph of a plan."""
+    arch, homes = device(point, FITTED[point.arch]), homes_of(plan)
+    stages, runs = [], []
+    for stage in plan.graphs[0].stages:
+        first: dict[Hashable, int] = {}
+        count: Counter[int] = Counter()
+        demands = Demands(stage.view, arch, plan.persistent.states)
+        for at in stage.sections.schedule:
+            count[first.setdefault(_asked(stage, at, demands, homes), at)] += 1
+        kept = sorted(count)
+        stages.append(_with_sections(stage, kept))
+        runs += [count[at] for at in kept]
+    return Distinct(tuple(stages), tuple(runs), homes, plan.persistent.states)
+
+
+def _asked(
+    stage: PlannedStage, at: int, demands: Demands, homes: Mapping[str, RegionKind]
+) -> Hashable:
+    """Return what a section asks of a device, whatever its values and operators are called."""
+    section, ops = stage.sections.sections[at], stage.view.ops
+    demand = demands.of(stage.fusion.ops_of(section.groups), section, stage.live_sets[at])
+    moved = (
+        tuple(sorted((homes[name], nbytes) for name, nbytes in sizes.items()))
+        for sizes in (demand.held, demand.streams)
+    )
+    work = tuple(sorted((ops[op].flops, pcus) for op, pcus in demand.shares.items()))
+    times = (demand.each, demand.launch, demand.fill, demand.link)
+    return (section.type, times, work, *moved)
+
+
+def _with_sections(stage: PlannedStage, kept: Sequence[int]) -> PlannedStage:
+    """Return a stage with some of its sections alone."""
+    sections = tuple(stage.sections.sections[at] for at in kept)
+    plan = replace(stage.sections, sections=sections, schedule=tuple(range(len(kept))))
+    return replace(stage, sections=plan, live_sets=tuple(stage.live_sets[at] for at in kept))
+
+
+def _steps_with(plans: Mapping[Point, Distinct]) -> Callable[[Point, Constants], float]:
     """Return a function from a point and constants to seconds, which keeps what it finds."""
     known: dict[object, float] = {}
 
     def step(point: Point, constants: Constants) -> float:
         key = (point, *constants.values())
         if key not in known:
-            known[key] = seconds(point, plans[point], constants)
+            known[key] = plans[point].seconds(device(point, constants))
         return known[key]
 
     return step
@@ -120,38 +192,41 @@ def descend(
 ) -> tuple[dict[str, float], float]:
     """Return the constants near `first` with the least error, and the error.
 
-    One at a time is multiplied or divided by a step, as long as that helps; then comes the next
-    step. A constant that is a share stays at most 1.
+    One is multiplied or divided by a step, or two are together or against each other (where one
+    makes up for the other, neither helps alone), as long as that helps; then comes the next step. A
+    constant that is a share stays at most 1.
     """
     best, least = dict(first), error(first)
+    pairs = [{a: 1, b: way} for a, b in combinations(best, 2) for way in (1, -1)]
+    ways = [*({key: 1} for key in best), *pairs]
     for step in steps:
         better = True
         while better:
             better = False
-            for key in best:
-                for factor in (step, 1 / step):
-                    value = best[key] * factor
-                    trial = {**best, key: min(value, 1.0) if key in _SHARES else value}
-                    if (found := error(trial)) < least - 1e-9:
-                        best, least, better = trial, found, True
+            for way, factor in product(ways, (step, 1 / step)):
+                trial = {key: _moved(key, best[key], factor ** way.get(key, 0)) for key in best}
+                if (found := error(trial)) < least - 1e-9:
+                    best, least, better = trial, found, True
     return best, least
+
+
+def _moved(key: str, value: float, factor: float) -> float:
+    return min(value * factor, 1.0) if key in _SHARES else value * factor
 
 
 def seconds(point: Point, plan: ProgramPlan, constants: Constants) -> float:
     """Return what the first graph of a plan takes on the point's device with these constants."""
-    arch = sambac.arch.parse_arch(with_constants(_text(point.arch), constants), point.arch)
-    device = sambac.arch.sized(arch, point.tiles, point.chips or 1)
     graph = plan.graphs[0]
-    costs = iter(estimate(replace(plan, graphs=(graph,)), device).sections)
+    costs = iter(estimate(replace(plan, graphs=(graph,)), device(point, constants)).sections)
     stages = [stage.sections for stage in graph.stages]
     latency = [[next(costs).estimate.latency for _ in stage.sections] for stage in stages]
     return sum(own[s] for stage, own in zip(stages, latency, strict=True) for s in stage.schedule)
 
 
-def described(name: str) -> dict[str, float]:
-    """Return what the file of an architecture says of the constants that are fitted."""
-    tables = tomllib.loads(_text(name))
-    return {key: tables[key]["value"] for key in FITTED[name]}
+def device(point: Point, constants: Constants) -> Arch:
+    """Return the device of a point with other values of some constants."""
+    arch = sambac.arch.parse_arch(with_constants(_text(point.arch), constants), point.arch)
+    return sambac.arch.sized(arch, point.tiles, point.chips or 1)
 
 
 def _text(name: str) -> str:

@@ -69,7 +69,11 @@ class _Gpt2Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """GPT-2 with the mean cross entropy of the next token as its result; the head is tied."""
+    """GPT-2 with the mean cross entropy of the next token as its result; the head is tied.
+
+    As in the published module, logits are made of every token, and those of the last one, which has
+    no next, are cut off.
+    """
 
     def __init__(self, shape: Gpt2Shape) -> None:
         super().__init__()
@@ -79,12 +83,12 @@ class Gpt2(nn.Module):
         self.ln_f = nn.LayerNorm(shape.hidden)
 
     def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of `ids` (batch x length) against `labels`."""
+        """Return the loss of `ids` (batch x length) against `labels`, the same tokens."""
         x = self.wte(ids) + self.wpe(torch.arange(ids.shape[1], device=ids.device))
         for block in self.h:
             x = block(x)
-        logits = F.linear(self.ln_f(x), self.wte.weight)
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        logits = F.linear(self.ln_f(x), self.wte.weight)[:, :-1]
+        return F.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
 
 
 class _LlamaBlock(nn.Module):

@@ -23,7 +23,7 @@ def test_the_worked_example_is_what_the_commands_print(
     results = [sambac(*shlex.split(command)) for command in commands]
     assert [result.code for result in results] == [0, 0]
     shown = block.split("...\n")[1]
-    assert "launch 38.3 us" in shown
+    assert "launch 38.2 us" in shown
     assert shown in results[-1].out
 
 

@@ -72,7 +72,7 @@ class Arch:
     share that compiled programs reach. `launch` is the time to start a section, `fill` the time
     that one pipeline stage adds before the first result leaves the section.
     `stream_bandwidth` is what one stream moves. A tensor is one stream for a section of one kernel,
-    and `fused_streams` (which a fit makes a broken number) where several run together.
+    and `fused_streams`, which need not be whole, where several run together.
     `stage_pmus` are the memory units of one stage of a pipeline at most. `capacities` are bytes of
     each address space that the device has. A chip is divided into `tiles`; `chips` of them work on
     each operator together, each on a part of it, and `link_latency` is the time of one collective

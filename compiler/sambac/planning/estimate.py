@@ -209,14 +209,20 @@ def _estimated(
 ) -> tuple[SectionCost, ...]:
     """Estimate every section with some buffers in other regions than the plan's."""
     stages = [stage for _, stage in plan.stages]
+    return estimate_sections(stages, arch, homes_of(plan, elsewhere), plan.persistent.states)
+
+
+def homes_of(
+    plan: ProgramPlan, elsewhere: Mapping[str, RegionKind] | None = None
+) -> dict[str, RegionKind]:
+    """Return the region of each value that has one, with some buffers in others than the plan's."""
     homes = {name: place.region for name, place in plan.memory.placements.items()}
-    homes |= elsewhere
-    of_values = {
+    homes |= elsewhere or {}
+    return {
         name: homes[buffer]
         for name in plan.values
         if (buffer := plan.persistent.buffer(name)) in homes
     }
-    return estimate_sections(stages, arch, of_values, plan.persistent.states)
 
 
 def _seconds(plan: ProgramPlan, sections: Sequence[SectionCost]) -> tuple[float, ...]:

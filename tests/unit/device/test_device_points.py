@@ -10,7 +10,16 @@ from near import assert_near
 
 import sambac
 from benchmarks.device import Compared, rank_correlation
-from benchmarks.device_fit import FITTED, descend, described, planned, seconds, with_constants
+from benchmarks.device_fit import (
+    FITTED,
+    descend,
+    device,
+    distinct,
+    planned,
+    require_same,
+    seconds,
+    with_constants,
+)
 from benchmarks.device_points import Prediction, options, predict, predicted, read_points
 from benchmarks.models import language
 from sambac.arch import arch_text, parse_arch
@@ -52,6 +61,16 @@ def test_a_descent_finds_the_constants_of_a_sum():
     assert best == pytest.approx({"compute_efficiency": 0.6, "launch": 2.0}, rel=0.03)
 
 
+def test_a_descent_goes_along_a_ridge():
+    """Where one constant makes up for another, neither helps alone."""
+    best, least = descend(
+        lambda c: abs(c["launch"] * c["fill"] - 1) + 0.01 * abs(c["fill"] - 4.0),
+        {"launch": 1.0, "fill": 1.0},
+    )
+    assert least < 0.01
+    assert best == pytest.approx({"launch": 0.25, "fill": 4.0}, rel=0.05)
+
+
 def test_a_share_stays_a_share():
     best, _ = descend(lambda c: -c["compute_efficiency"], {"compute_efficiency": 0.1})
     assert best == {"compute_efficiency": 1.0}
@@ -71,7 +90,28 @@ def test_a_prediction_is_what_the_pef_says_of_its_first_graph():
     program = sambac.compile(module, options(point), inputs=inputs)
     assert found == predicted(program) == Prediction(program.sections[0].estimate.latency, 1)
     assert Compared(point, found).error == found.seconds / point.seconds - 1
-    assert seconds(point, planned(point), described(point.arch)) == pytest.approx(found.seconds)
+    assert seconds(point, planned(point), {}) == pytest.approx(found.seconds)
+
+
+def test_sections_that_ask_the_same_are_estimated_once(monkeypatch):
+    class Chain(torch.nn.Module):
+        def forward(self, a, b):
+            for _ in range(3):
+                a = torch.relu(a @ b)
+            return a @ b
+
+    with torch.device("meta"):
+        chain = Chain(), (torch.zeros(64, 32), torch.zeros(32, 32))
+    monkeypatch.setattr("benchmarks.device_fit.example", lambda _: chain)
+    point = replace(read_points()[-1], level="O0")
+    plan = planned(point)
+    apart = distinct(point, plan)
+    assert sorted(apart.runs) == [3, 4]
+    for constants in ({}, {"compute_efficiency": 1e-7}, {"stream_bandwidth": 1e4}):
+        whole = seconds(point, plan, constants)
+        require_same(point, apart.seconds(device(point, constants)), whole)
+    with pytest.raises(ValueError, match="the fit takes"):
+        require_same(point, 1.001 * whole, whole)
 
 
 def test_a_step_leaves_out_the_sections_of_the_evaluation():
@@ -80,6 +120,18 @@ def test_a_step_leaves_out_the_sections_of_the_evaluation():
     chosen = sambac.CompileOptions(train=True, level="O0", arch="sn30", num_tiles=4)
     program = sambac.compile(module, chosen, inputs=inputs)
     assert predicted(program).sections == program.graphs[0].calls < len(program.sections)
+
+
+def test_the_next_token_is_what_gpt2_is_compared_with():
+    torch.manual_seed(0)
+    shape = language.Gpt2Shape(hidden=8, layers=1, heads=2, vocabulary=9, length=5)
+    module = language.Gpt2(shape).double()
+    ids = torch.randint(0, 9, (2, 5))
+    last = ids.clone()
+    last[:, 0] = (last[:, 0] + 1) % 9  # no token comes before the first
+    assert_near(module(ids, last).detach(), module(ids, ids).detach())
+    last[:, -1] = (last[:, -1] + 1) % 9
+    assert abs(module(ids, ids).item() - module(ids, last).item()) > 1e-3
 
 
 def test_decoding_is_the_last_token_of_a_longer_prompt():
