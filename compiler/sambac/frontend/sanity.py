@@ -21,7 +21,7 @@ from sambac.graph.constants import has_element_type
 from sambac.graph.nodes import Holder, all_nodes, all_tensors, input_at
 from sambac.kernels.registry import schema, why_run_kills
 
-from .scopes import hidden, undefined
+from .scopes import hidden
 
 # What ONNX's own schemas are asked for.
 _NEWEST_VERSION = 2**31 - 1
@@ -40,7 +40,7 @@ def require_sound(model: ir.Model, name: str) -> None:
         *_odd_constants(model),
     ]
     # These rely on names that are text, and the last on attributes that can be read.
-    problems = problems or [*undefined(model), *hidden(model), *odd_attributes(model)]
+    problems = problems or [*_undefined(model), *odd_attributes(model)]
     problems = problems or [*_odd_operands(model)]
     if problems:
         raise CompileError(f"{name} is damaged: {listed(problems)}; export or copy it again")
@@ -76,6 +76,26 @@ def _missing_bodies(model: ir.Model) -> Iterator[str]:
                         f"the attribute '{attribute.name}' of operator {node.op_type} "
                         f"'{node.name or ''}' holds no graph"
                     )
+
+
+def _undefined(model: ir.Model) -> Iterator[str]:
+    """Find what nothing defines, or one of two; a function sees nothing from outside."""
+    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for body in bodies:
+        defined = set(body.inputs)
+        where = f"function '{body.name}'"
+        if isinstance(body, ir.Graph):
+            where = "the model"
+            defined.update(body.initializers.values())
+        inner = [*body.subgraphs()]
+        for graph in inner:
+            defined.update(graph.inputs, graph.initializers.values())
+        if inner:
+            yield from hidden(body)
+        for node in all_nodes(body):
+            for value in node.inputs:
+                if value is not None and value.producer() is None and value not in defined:
+                    yield f"{where} reads '{value.name}', which it lacks"
 
 
 # onnxruntime follows each number of a vector of integers, as of a shape, until memory ends.

@@ -1,4 +1,4 @@
-"""What names stand for: what operators read is defined somewhere, and in one place."""
+"""Constants inside of subgraphs that hide values around them; few models have subgraphs at all."""
 
 from __future__ import annotations
 
@@ -6,31 +6,12 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
-from sambac.graph.nodes import all_nodes, subgraphs
+from sambac.graph.nodes import subgraphs
 
 
-def undefined(model: ir.Model) -> Iterator[str]:
-    """Find what operators read and nothing defines; a function sees nothing from outside."""
-    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
-    for body in bodies:
-        defined = set(body.inputs)
-        where = f"function '{body.name}'"
-        if isinstance(body, ir.Graph):
-            where = "the model"
-            defined.update(body.initializers.values())
-        for graph in body.subgraphs():
-            defined.update(graph.inputs, graph.initializers.values())
-        for node in all_nodes(body):
-            for value in node.inputs:
-                if value is not None and value.producer() is None and value not in defined:
-                    yield f"{where} reads '{value.name}', which it lacks"
-
-
-def hidden(model: ir.Model) -> Iterator[str]:
+def hidden(body: ir.Graph | ir.Function) -> Iterator[str]:
     """Find constants of subgraphs with the name of another value around: which is read is open."""
-    bodies: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
-    for body in bodies:
-        yield from _hidden_inside(body, {})
+    return _hidden_inside(body, {})
 
 
 def _hidden_inside(graph: ir.Graph | ir.Function, around: Mapping[str, ir.Value]) -> Iterator[str]:

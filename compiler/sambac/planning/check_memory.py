@@ -143,8 +143,8 @@ def check_updates(
     `view` in no section of `calls` are of no concern.
     """
     spanned = {name: pack.name for pack in persistent.packs for name, _ in pack.members}
-    symbols = [persistent.symbol(new) for new in persistent.updates]
-    times = Counter(spanned.get(symbol, symbol) for symbol in symbols)
+    times = Counter(persistent.symbol(new) for new in persistent.updates)
+    packs = {pack.name for pack in persistent.packs}
     problems: list[str] = []
     call_of = {op: number for number, sets in enumerate(calls) for op in sets.ops}
     for new in persistent.updates:
@@ -153,7 +153,7 @@ def check_updates(
             continue
         symbol = persistent.symbol(new)
         if not view.ops[writer].inputs:  # it resets the memory, for later readers to see
-            if times[spanned.get(symbol, symbol)] > 1:
+            if times[symbol] > 1 and symbol not in packs:  # of which members are written since
                 problems += _readers_of_reset(view, new, persistent.updates)
             continue
         family = {symbol, spanned.get(symbol, symbol)}

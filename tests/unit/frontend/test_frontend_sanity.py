@@ -169,31 +169,9 @@ def listed_constant() -> onnx.ModelProto:
     return proto
 
 
-def hidden_constant(inner: float = 2.0) -> onnx.ModelProto:
-    """A constant of a branch has the name of one around it."""
-    proto = with_default([2, 3], np.ones((2, 3), np.float32))
-    branch = helper.make_graph(
-        [helper.make_node("Identity", ["w"], ["b"])],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("b", FLOAT, [2, 3])],
-        [numpy_helper.from_array(np.full((2, 3), inner, np.float32), "w")],
-    )
-    condition = numpy_helper.from_array(np.array(True), "c")
-    proto.graph.initializer.append(condition)
-    node = helper.make_node("If", ["c"], ["i"], then_branch=branch, else_branch=branch)
-    proto.graph.node.append(node)
-    return proto
-
-
-def test_a_constant_may_stand_in_a_branch_too() -> None:
-    load(hidden_constant(1.0), CompileOptions())
-
-
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (hidden_constant, "'w' is a constant of a subgraph and another value around it"),
         (lambda: with_function("b"), "function 'f' reads 'b', which it lacks"),
         (lambda: with_function("a", 0), "operator set '' has the version 0"),
         (listed_constant, "constant 'w' does not hold the elements that its shape and type need"),
