@@ -180,6 +180,34 @@ def test_forms_of_products(precision: Precision) -> None:
     assert error(results, exact) < TOLERANCE[precision]
 
 
+CHAIN = """
+<ir_version: 10, opset_import: ["" : 21]>
+chain (float[3,40] x) => (float[3,40] y) <float[40,40] w, float[40] c>
+{
+    a = MatMul (x, w)
+    b = MatMul (a, w)
+    d = Add (b, c)
+    e = Gemm (d, w, c)
+    f = Gemm (x, w, e)
+    y = Gemm (f, w, a)
+}
+"""
+
+
+@pytest.mark.parametrize("precision", TOLERANCE)
+def test_products_that_read_each_other(precision: Precision) -> None:
+    model = onnx.parser.parse_model(CHAIN)
+    rng = np.random.default_rng(0)
+    model.graph.initializer.clear()
+    for name, shape in {"w": (40, 40), "c": (40,)}.items():
+        content = (rng.standard_normal(shape) / 6).astype(np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    feeds = {"x": rng.standard_normal((3, 40)).astype(np.float32)}
+    found = compiled(model, precision)
+    assert len(layers(found)) == 5
+    assert error(run(found, feeds), run(sambac.compile(model), feeds)) < 2 * TOLERANCE[precision]
+
+
 def test_without_layers_there_is_a_warning() -> None:
     text = '<ir_version: 10, opset_import: ["" : 21]> g (float[3] x) => (float[3] y) {y = Neg(x)}'
     program = compiled(onnx.parser.parse_model(text), "int4-weights")

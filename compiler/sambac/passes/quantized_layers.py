@@ -26,13 +26,24 @@ class Product:
     """A matrix product `data` @ `weights`, and a number times `added` on top if there is one.
 
     `stored` is the initializer of the weights, [rows, columns], or of [columns, rows] if `turned`.
+    What the node reads may be the result of another product, which takes a new value: it is asked.
     """
 
     node: ir.Node
-    data: ir.Value
     stored: ir.Value
     turned: bool
-    added: ir.Value | None = None
+
+    @property
+    def data(self) -> ir.Value:
+        """What is multiplied by the weights."""
+        data = self.node.inputs[0]
+        assert data is not None
+        return data
+
+    @property
+    def added(self) -> ir.Value | None:
+        """What a Gemm adds."""
+        return input_at(self.node, 2)
 
     @property
     def rows(self) -> int:
@@ -69,14 +80,12 @@ def product_of(node: ir.Node) -> Product | None:
     turned, stored = _stored(right)
     if stored is None or len(data.shape) < _MATRIX or _is_weight(data):
         return None
-    added = None
     if node.op_type == "Gemm":
         plain = all(float_attribute(node, name, 1.0) == 1.0 for name in ("alpha", "beta"))
         if int_attribute(node, "transA") or not plain:
             return None
         turned ^= bool(int_attribute(node, "transB"))
-        added = input_at(node, 2)
-    found = Product(node, data, stored, turned, added)
+    found = Product(node, stored, turned)
     return found if found.rows >= LEAST and found.columns > 1 else None
 
 
