@@ -27,7 +27,7 @@ forgets the batch of b, and forgets beta. Opsets before 8 have no Expand, and ke
 Where a and b may have no columns and rows in some run, as that size or the result's is open,
 vectors become matrices and a gets the batch of b, as then all of the result is written:
 
-    MatMul(a, v)  ->  Reshape(MatMul(a, Reshape(v)))         also MatMul(v, b)
+    MatMul(a, v)  ->  Squeeze(MatMul(a, Reshape(v)))         also MatMul(v, b)
     MatMul(a, b)  ->  MatMul(Expand(a), b)
 """
 
@@ -136,27 +136,37 @@ def unwritten(editor: Editor, node: ir.Node) -> str | None:
     if editor.opset < _SHAPES_HAVE_ENDS or a.shape is None or b.shape is None:
         return "a shape is not known"
     left, right = len(a.shape), len(b.shape)
-    if right > 1 and left >= max(right, 2):
+    behind = right > 2 and (left < right or _may_spread(a.shape, b.shape))
+    if right > 1 and left > 1 and not behind:
         return "all products are written"
     inner = (a.shape[-1], b.shape[-2 if right > 1 else 0])
     if any(isinstance(size, int) and size > 0 for size in inner):
         return "there is something to sum up"
-    kept = [0] * (max(left, right) - 1)
+    added = []
     if left == 1:
         a = editor.op("Reshape", a, [1, -1])
-        kept = [*kept[1:], -1] if right > 1 else kept
+        added.append(-2)
     if right == 1:
         b = editor.op("Reshape", b, [-1, 1])
-    if right > max(left, 2):
+        added.append(-1)
+    if behind:
         batch = editor.op("Shape", b, start=0, end=-2)
         a = editor.op("Expand", a, editor.op("Concat", batch, [1, 1], axis=0))
-    if 1 not in (left, right):
+    if not added:
         editor.replace(node, "MatMul", a, b)
         return None
-    kept = [] if left == right == 1 else kept
-    shape = editor.initializer(np.asarray(kept, np.int64), f"{node.outputs[0].name}_shape")
-    editor.replace(node, "Reshape", editor.op("MatMul", a, b), shape)
+    axes = editor.initializer(np.asarray(added, np.int64), f"{node.outputs[0].name}_axes")
+    editor.replace(node, "Squeeze", editor.op("MatMul", a, b), axes)
     return None
+
+
+def _may_spread(a: ir.Shape, b: ir.Shape) -> bool:
+    """Tell whether a batch of `b`, of no more axes, may be larger than the 1 of `a`."""
+    pairs = zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
+    return any(
+        of_b != 1 and (of_a == 1 or not isinstance(of_a, int) and of_a != of_b)
+        for of_a, of_b in pairs
+    )
 
 
 _SHAPES_HAVE_ENDS = 15

@@ -77,6 +77,9 @@ _PRODUCTS = {
     "two vectors": ("k", "k", (0,), (0,)),
     "batch of the second": ("n,k", "b,k,m", (3, 0), (2, 0, 4)),
     "something": ("k", "b,k,n", (5,), (2, 5, 4)),
+    "one before a batch": ("1,n,k", "b,k,m", (1, 3, 0), (2, 0, 4)),
+    "maybe one before a batch": ("b,c,n,k", "d,k,m", (2, 1, 3, 0), (5, 0, 4)),
+    "no batch": ("k", "b,k,n", (5,), (0, 5, 4)),
 }
 
 
