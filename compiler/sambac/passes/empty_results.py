@@ -164,7 +164,7 @@ def _may_spread(a: ir.Shape, b: ir.Shape) -> bool:
     """Tell whether a batch of `b`, of no more axes, may be larger than the 1 of `a`."""
     pairs = zip(reversed(a[:-2]), reversed(b[:-2]), strict=False)
     return any(
-        of_b != 1 and (of_a == 1 or not isinstance(of_a, int) and of_a != of_b)
+        of_b != 1 and (of_a == 1 or (not isinstance(of_a, int) and of_a != of_b))
         for of_a, of_b in pairs
     )
 
