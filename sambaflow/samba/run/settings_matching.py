@@ -64,7 +64,8 @@ def _spelled(value: object) -> str:
 class SettingsWatch:
     """Tells, once each, of settings that modules get after they were traced: none has an effect.
 
-    So it does of modules that take the place of others. A look at what has not changed costs some
+    So it does of modules that take the place of others. What counts on, from other to other, is
+    told of again only after it was as compiled. A look at what has not changed costs some
     50 ns for each module and setting.
     """
 
@@ -78,6 +79,7 @@ class SettingsWatch:
                 self._watch(path, module, settings.get(path, {}), trains)
         self._before = [*map(call, self._getters, self._owners)]
         self._held = [*map(held, self._before)]
+        self._compiled, self._told = [*self._held], set[int]()
         self._filled = [n for n, v in enumerate(self._before) if isinstance(v, list | Mapping)]
 
     def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
@@ -94,7 +96,7 @@ class SettingsWatch:
         self._owners.append(owner)
 
     def tell(self, program: str, hyperparameters: Collection[str]) -> None:
-        """Warn of what has changed since the last call; `program` is what computes as before."""
+        """Warn of what is no more as it was compiled; `program` is what computes as before."""
         try:
             same = all(map(is_, map(call, self._getters, self._owners), self._before))
             if same and all(held(self._before[n]) == self._held[n] for n in self._filled):
@@ -112,12 +114,14 @@ class SettingsWatch:
             )
 
     def _changed(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of what is new, and how; from now on that is what was before."""
+        """Yield the names of what is other than compiled and was not told of, and how."""
         for number, (name, before) in enumerate(zip(self._names, self._before, strict=True)):
             now = _found(self._getters[number], self._owners[number])
-            was, self._held[number] = self._held[number], held(now)
-            self._before[number] = now
-            if self._held[number] != was:
+            self._before[number], self._held[number] = now, held(now)
+            if self._held[number] == self._compiled[number]:
+                self._told.discard(number)
+            elif number not in self._told:
+                self._told.add(number)
                 known = is_plain(now) and is_plain(before) and now is not before
                 yield name, f" ({_spelled(before)}, now {_spelled(now)})" if known else ""
 
