@@ -137,3 +137,18 @@ def test_a_model_traced_with_inference_is_not_trained(traced) -> None:
     samba.session.run(_inputs(), outputs)
     samba.session.to_cpu(model)
     assert torch.equal(model.first.weight, before)
+
+
+def test_rates_that_drop_nothing_in_inference_are_not_told_of(tmp_path: Path) -> None:
+    def model(rate: float) -> nn.Module:
+        return samba.from_torch_model(nn.GRU(3, 3, 2, dropout=rate))
+
+    settings = {"output_folder": str(tmp_path), "inference": True}
+    first = model(0.1)
+    pef = samba.session.compile(first, _inputs(), name="net", config_dict=settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = utils.trace_graph(second := model(0.2), _inputs(), None, pef=pef)
+        second.dropout = 0.3
+        samba.session.run(_inputs(), outputs)
+        samba.session.reset()

@@ -18,18 +18,30 @@ from sambahost.models import held
 
 from .device import SambaDevice
 
+_RATES: Mapping[type[nn.Module], str] = {
+    _DropoutNd: "p",
+    nn.MultiheadAttention: "dropout",
+    nn.RNNBase: "dropout",
+}
+"""Where modules of torch have rates of dropout, which have no effect where nothing trains."""
+
 
 def tell_other_settings(device: SambaDevice, graph: str, model: nn.Module, now: Settings) -> None:
     """Warn of settings `now` of `model` that the PEF was compiled with otherwise.
 
-    `graph` is what a program of several graphs calls the model, else empty. Rates of dropout are
-    hyperparameters, which are told of as such.
+    `graph` is what a program of several graphs calls the model, else empty. Rates of `nn.Dropout`
+    are hyperparameters, which are told of as such.
     """
     recorded = application_of(device.program).get(SETTINGS)
     compiled = recorded.get(graph) if isinstance(recorded, dict) else None
     if not isinstance(compiled, dict):
         return  # a PEF of before, or one that nobody traced
-    rates = {(path, "p") for path, part in model.named_modules() if isinstance(part, _DropoutNd)}
+    rates = {
+        (path, rate)
+        for path, part in model.named_modules()
+        for kind, rate in _RATES.items()
+        if isinstance(part, kind) and (kind is _DropoutNd or not device.host.trains)
+    }
     other = [f"{path} is in the model alone" for path in now if path not in compiled]
     other += [f"{path} is in it alone" for path in compiled if path not in now]
     other += [
@@ -83,7 +95,8 @@ class SettingsWatch:
         self._filled = [n for n, v in enumerate(self._before) if isinstance(v, list | Mapping)]
 
     def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
-        idle = {CLASS} if trains or not isinstance(module, _DropoutNd) else {CLASS, "p"}
+        rates = {rate for kind, rate in _RATES.items() if isinstance(module, kind)}
+        idle = {CLASS} if trains else {CLASS, *rates}
         for name in settings:
             if name not in idle:
                 self._add(_name(path, name), attrgetter(name), module)

@@ -55,7 +55,8 @@ def noting(model: nn.Module) -> Iterator[Settings]:
 
 
 def _held(module: nn.Module) -> dict[str, object]:
-    return {name: held(value) for name, value in vars(module).items() if name not in _TORCHS}
+    items = vars(module).items()
+    return {name: held(value, objects=False) for name, value in items if name not in _TORCHS}
 
 
 _TORCHS = frozenset(dir(nn.Module())) | {"output_tensors"}
