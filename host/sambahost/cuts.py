@@ -136,7 +136,8 @@ def _numbers(whole: fx.GraphModule, inputs: int, breaks: Sequence[str]) -> _Numb
     found |= {
         node: min((found[n] for n in node.users if n in found), default=0) for node in tensors
     }
-    trained = [node for node in tensors if attrgetter(str(node.target))(whole).requires_grad]
+    read = [node for node in tensors if node.users]
+    trained = [node for node in read if attrgetter(str(node.target))(whole).requires_grad]
     floats = [node for node in given[:inputs] if node.meta["val"].is_floating_point()]
     found = led_by(found, (found[node] for node in (*floats, *trained)))
     return found | {graph.output_node(): max(found.values())}

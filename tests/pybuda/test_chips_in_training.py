@@ -17,6 +17,7 @@ from torch.nn import functional
 import pybuda
 from pybuda import TTDevice
 from pybuda.optimizers import Adam
+from sambahost.cuts import cut
 
 
 class Tied(nn.Module):
@@ -117,6 +118,31 @@ class WritesApart(WritesLater):
         return found + begun[:, :4]
 
 
+class WritesTwice(WritesLater):
+    """Both chips move one average."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("average", torch.ones(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.layers(x)
+        self.average.mul_(0.9).add_(0.1 * found.detach().mean(0))
+        return found
+
+
+class ReadsNothingInFront(nn.Module):
+    """What trains is behind the break, but for what nothing reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread, self.last = nn.Parameter(torch.ones(2)), nn.Linear(3, 2)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last((ids[:, None] == torch.arange(3)).float())
+        return found
+
+
 _ONNX = """<ir_version: 8, opset_import: ["": 17]>
 g (int64[n,6] i) => (float[n,4] y)
 <float[3] table = {0.5, -1, 0.2}, float[6,6] w = {WEIGHT}, float[6,4] v = {OTHER},
@@ -182,7 +208,7 @@ def test_pieces_of_onnx_train_as_the_whole_does(tmp_path: Path) -> None:
         torch.testing.assert_close(several, one, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("module", [WritesLater, WritesApart])
+@pytest.mark.parametrize("module", [WritesLater, WritesApart, WritesTwice])
 def test_what_does_not_train_on_several_chips(module: type[nn.Module]) -> None:
     pybuda.set_chip_break("layers.1")
     device = TTDevice("tt0", num_chips=2, module=later(module(), "m"))
@@ -191,3 +217,10 @@ def test_what_does_not_train_on_several_chips(module: type[nn.Module]) -> None:
     says = "device 'tt0': .*'.*' writes to what is read on another chip"
     with pytest.raises(pybuda.PyBudaError, match=says):
         pybuda.run_training()
+
+
+def test_a_front_without_anything_to_train_goes_to_the_chip_behind() -> None:
+    module = ReadsNothingInFront()
+    with pytest.warns(match="nothing in front of a chip break could have a gradient"):
+        pieces = cut(module, [torch.arange(3)], 1, ["last"])
+    assert pieces == [module]

@@ -22,10 +22,16 @@ class _Net(nn.Module):
         self.norm, self.act = nn.LayerNorm(4, elementwise_affine=False), nn.ReLU6()
         self.scales: dict[str, object] = {"by": 2.0}
         self.batch, self.unread = 0, 0
+        self.seen: list[int] = []
+
+    @property
+    def rows(self) -> int:
+        return self.batch if self.found else 0
 
     def forward(self, x: Tensor) -> Tensor:
-        self.batch = x.shape[0]
-        scaled = self.norm(self.first(x)) * self.scales["by"] * self.batch
+        self.batch, self.found = x.shape[0], True
+        self.seen[:] = [self.batch]
+        scaled = self.norm(self.first(x)) * self.scales["by"] * self.rows
         return self.second(self.act(scaled)).square().mean()
 
 
@@ -89,6 +95,7 @@ _CHANGES: dict[str, Callable[[_Net], object]] = {
 
 def _forget_what_is_idle(model: _Net) -> None:
     model.unread, model.batch = 7, 9  # nobody reads it, and forward itself writes it
+    model.seen.append(9)
     model.norm.eps = float(str(model.norm.eps))
     model.eval().train()
 
@@ -101,6 +108,7 @@ def test_settings_that_change_after_tracing_are_told_once(traced) -> None:
         with pytest.warns(UserWarning, match=words):
             samba.session.run(_inputs(), outputs)
         _forget_what_is_idle(model)
+        model.norm.eps += 0.1  # as what counts steps does
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             samba.session.run(_inputs(), outputs)
@@ -129,3 +137,18 @@ def test_a_model_traced_with_inference_is_not_trained(traced) -> None:
     samba.session.run(_inputs(), outputs)
     samba.session.to_cpu(model)
     assert torch.equal(model.first.weight, before)
+
+
+def test_rates_that_drop_nothing_in_inference_are_not_told_of(tmp_path: Path) -> None:
+    def model(rate: float) -> nn.Module:
+        return samba.from_torch_model(nn.GRU(3, 3, 2, dropout=rate))
+
+    settings = {"output_folder": str(tmp_path), "inference": True}
+    first = model(0.1)
+    pef = samba.session.compile(first, _inputs(), name="net", config_dict=settings)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = utils.trace_graph(second := model(0.2), _inputs(), None, pef=pef)
+        second.dropout = 0.3
+        samba.session.run(_inputs(), outputs)
+        samba.session.reset()

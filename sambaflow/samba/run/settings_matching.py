@@ -18,18 +18,30 @@ from sambahost.models import held
 
 from .device import SambaDevice
 
+_RATES: Mapping[type[nn.Module], str] = {
+    _DropoutNd: "p",
+    nn.MultiheadAttention: "dropout",
+    nn.RNNBase: "dropout",
+}
+"""Where modules of torch have rates of dropout, which have no effect where nothing trains."""
+
 
 def tell_other_settings(device: SambaDevice, graph: str, model: nn.Module, now: Settings) -> None:
     """Warn of settings `now` of `model` that the PEF was compiled with otherwise.
 
-    `graph` is what a program of several graphs calls the model, else empty. Rates of dropout are
-    hyperparameters, which are told of as such.
+    `graph` is what a program of several graphs calls the model, else empty. Rates of `nn.Dropout`
+    are hyperparameters, which are told of as such.
     """
     recorded = application_of(device.program).get(SETTINGS)
     compiled = recorded.get(graph) if isinstance(recorded, dict) else None
     if not isinstance(compiled, dict):
         return  # a PEF of before, or one that nobody traced
-    rates = {(path, "p") for path, part in model.named_modules() if isinstance(part, _DropoutNd)}
+    rates = {
+        (path, rate)
+        for path, part in model.named_modules()
+        for kind, rate in _RATES.items()
+        if isinstance(part, kind) and (kind is _DropoutNd or not device.host.trains)
+    }
     other = [f"{path} is in the model alone" for path in now if path not in compiled]
     other += [f"{path} is in it alone" for path in compiled if path not in now]
     other += [
@@ -64,7 +76,8 @@ def _spelled(value: object) -> str:
 class SettingsWatch:
     """Tells, once each, of settings that modules get after they were traced: none has an effect.
 
-    So it does of modules that take the place of others. A look at what has not changed costs some
+    So it does of modules that take the place of others. What counts on, from other to other, is
+    told of again only after it was as compiled. A look at what has not changed costs some
     50 ns for each module and setting.
     """
 
@@ -78,10 +91,12 @@ class SettingsWatch:
                 self._watch(path, module, settings.get(path, {}), trains)
         self._before = [*map(call, self._getters, self._owners)]
         self._held = [*map(held, self._before)]
+        self._compiled, self._told = [*self._held], set[int]()
         self._filled = [n for n, v in enumerate(self._before) if isinstance(v, list | Mapping)]
 
     def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
-        idle = {CLASS} if trains or not isinstance(module, _DropoutNd) else {CLASS, "p"}
+        rates = {rate for kind, rate in _RATES.items() if isinstance(module, kind)}
+        idle = {CLASS} if trains else {CLASS, *rates}
         for name in settings:
             if name not in idle:
                 self._add(_name(path, name), attrgetter(name), module)
@@ -94,7 +109,7 @@ class SettingsWatch:
         self._owners.append(owner)
 
     def tell(self, program: str, hyperparameters: Collection[str]) -> None:
-        """Warn of what has changed since the last call; `program` is what computes as before."""
+        """Warn of what is no more as it was compiled; `program` is what computes as before."""
         try:
             same = all(map(is_, map(call, self._getters, self._owners), self._before))
             if same and all(held(self._before[n]) == self._held[n] for n in self._filled):
@@ -112,12 +127,14 @@ class SettingsWatch:
             )
 
     def _changed(self) -> Iterator[tuple[str, str]]:
-        """Yield the names of what is new, and how; from now on that is what was before."""
+        """Yield the names of what is other than compiled and was not told of, and how."""
         for number, (name, before) in enumerate(zip(self._names, self._before, strict=True)):
             now = _found(self._getters[number], self._owners[number])
-            was, self._held[number] = self._held[number], held(now)
-            self._before[number] = now
-            if self._held[number] != was:
+            self._before[number], self._held[number] = now, held(now)
+            if self._held[number] == self._compiled[number]:
+                self._told.discard(number)
+            elif number not in self._told:
+                self._told.add(number)
                 known = is_plain(now) and is_plain(before) and now is not before
                 yield name, f" ({_spelled(before)}, now {_spelled(now)})" if known else ""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from inspect import getattr_static
 from typing import TypeAlias
 
 from torch import nn
+
+from sambahost.models import held
 
 Settings: TypeAlias = "dict[str, dict[str, object]]"
 """Of modules by path: their attributes by name; the name of the class is `CLASS`."""
@@ -22,11 +25,12 @@ _ABSENT = object()
 def noting(model: nn.Module) -> Iterator[Settings]:
     """Note the numbers and texts in attributes of modules of `model` that are read in the block.
 
-    Those that the block itself has written are left out when it is over: they are no settings.
-    Attributes of other objects, such as configurations that a module has, are not looked at.
+    Those that the block itself has written, or filled, are left out when it is over: they are no
+    settings. Neither are properties, whose getters read such attributes themselves. Attributes of
+    other objects, such as configurations that a module has, are not looked at.
     """
     modules = {id(module): (path, module) for path, module in model.named_modules()}
-    before = {number: dict(vars(module)) for number, (_, module) in modules.items()}
+    before = {number: _held(module) for number, (_, module) in modules.items()}
     read: dict[tuple[int, str], object] = {}
     plain = object.__getattribute__
 
@@ -42,10 +46,17 @@ def noting(model: nn.Module) -> Iterator[Settings]:
         yield found
     finally:
         del nn.Module.__getattribute__
+    after = {number: _held(module) for number, (_, module) in modules.items()}
     for (number, name), value in read.items():
         path, module = modules[number]
-        if vars(module).get(name, _ABSENT) is before[number].get(name, _ABSENT):
+        is_stored = getattr_static(module, name, _ABSENT) is value  # by itself, or by its class
+        if is_stored and after[number].get(name) == before[number].get(name):
             found[path][name] = value
+
+
+def _held(module: nn.Module) -> dict[str, object]:
+    items = vars(module).items()
+    return {name: held(value, objects=False) for name, value in items if name not in _TORCHS}
 
 
 _TORCHS = frozenset(dir(nn.Module())) | {"output_tensors"}
