@@ -30,13 +30,16 @@ def dense(tensor: Tensor) -> Tensor:
 
     Raises `HostError` for layouts that do not hold a number for each element.
     """
-    layout = str(tensor.layout).removeprefix("torch._").removeprefix("torch.")
-    called, cure = layout, "to_dense()"
-    if tensor.is_quantized:
-        called, cure = "quantized", "dequantize()"
-    elif tensor.is_nested:
-        called, cure = "nested", "to_padded_tensor(0.0)"
-    if called != "strided":
+    quantized, nested = tensor.is_quantized, tensor.is_nested
+    if quantized or nested or tensor.layout is not torch.strided:
+        called, cure = (
+            str(tensor.layout).removeprefix("torch._").removeprefix("torch."),
+            "to_dense()",
+        )
+        if quantized:
+            called, cure = "quantized", "dequantize()"
+        elif nested:
+            called, cure = "nested", "to_padded_tensor(0.0)"
         raise HostError(
             f"a tensor of the layout {called} is given, and the device takes a number for each "
             f"element; give tensor.{cure}"

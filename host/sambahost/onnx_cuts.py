@@ -207,10 +207,11 @@ def _model(
     import onnx  # here: whoever has such a model has imported it
 
     graph = whole.model.graph
-    found = onnx.ModelProto()
-    found.CopyFrom(whole.model)
-    found.ir_version = max(found.ir_version, _WEIGHTS_ARE_NO_INPUTS)
-    found.graph.Clear()
+    found = onnx.ModelProto(
+        ir_version=max(whole.model.ir_version, _WEIGHTS_ARE_NO_INPUTS),
+        opset_import=whole.model.opset_import,
+        functions=whole.model.functions,
+    )
     found.graph.name = graph.name
     found.graph.node.extend(graph.node[at] for at in sorted(inside))
     made = {name for at in inside for name in graph.node[at].output}

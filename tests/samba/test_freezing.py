@@ -80,15 +80,11 @@ def test_what_is_traced_for_inference_is_not_told_of(traced) -> None:
         samba.session.run(_inputs(), outputs, section_types=["FWD"])
 
 
-def _gelu(model: _Net) -> None:
-    model.act = nn.GELU()  # type: ignore[assignment]
-
-
 _CHANGES: dict[str, Callable[[_Net], object]] = {
     "norm.eps": lambda model: setattr(model.norm, "eps", 0.5),
     "act.max_val": lambda model: setattr(model.act, "max_val", 3.0),
     "scales": lambda model: model.scales.update(by=3.0),
-    "act": _gelu,
+    "act": lambda model: model.register_module("act", nn.GELU()),
 }
 """What changes what forward computes, beside tensors."""
 

@@ -41,6 +41,7 @@ def noting(model: nn.Module) -> Iterator[Settings]:
         return value
 
     found: Settings = {path: {CLASS: type(part).__qualname__} for path, part in modules.values()}
+    # Modules have the method of `object`; no other place sees what is stored in them being read.
     nn.Module.__getattribute__ = look  # type: ignore[method-assign, assignment]
     try:
         yield found

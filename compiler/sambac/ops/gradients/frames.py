@@ -33,24 +33,14 @@ def fits_frames(of: Convolution) -> bool:
 
 def seen_frames(of: Convolution) -> Convolution:
     """Return the convolution of images that makes the frames of the signal."""
-    window = of.window
-    return replace(
-        of,
-        batch=of.batch * window.positions[0],
-        channels=of.channels * window.kernel[0],
-        window=_within(window),
-    )
+    wide = replace(of, channels=of.channels * of.window.kernel[0])
+    return _of_frames(wide, of.window.positions[0])
 
 
 def spread_frames(of: Convolution) -> Convolution:
     """Return the convolution of images whose data gradient has the frames of the image."""
-    window = of.window
-    return replace(
-        of,
-        batch=of.batch * window.image[0],
-        maps=of.maps * window.kernel[0],
-        window=_within(window),
-    )
+    wide = replace(of, maps=of.maps * of.window.kernel[0])
+    return _of_frames(wide, of.window.image[0])
 
 
 def cost_of_frames(of: Convolution, frames: int, elements: int) -> float:
@@ -84,10 +74,11 @@ def joined(b: Editor, frames: ir.Value, batch: int) -> ir.Value:
     return transpose(b, apart, [0, 2, 1, 3, 4])
 
 
-def _within(window: Window) -> Window:
-    """Return the windows within a frame."""
+def _of_frames(of: Convolution, frames: int) -> Convolution:
+    """Return the convolution of so many frames of each volume, whose windows lie within one."""
     names = ("kernel", "strides", "dilations", "begins", "image", "positions")
-    return Window(*(getattr(window, name)[1:] for name in names))
+    window = Window(*(getattr(of.window, name)[1:] for name in names))
+    return replace(of, batch=of.batch * frames, window=window)
 
 
 def _picked(b: Editor, volumes: ir.Value, index: np.ndarray) -> ir.Value:

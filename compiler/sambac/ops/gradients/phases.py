@@ -34,16 +34,19 @@ Solve = Callable[..., ir.Value]
 
 @dataclass(frozen=True)
 class Phase:
-    """The places of an image with the same remainders, and the taps that they see."""
+    """The places of an image with the same remainders, and the taps that they see.
 
-    remainders: tuple[int, ...]
+    Of each axis these are the tap `firsts`, and every one that is a stride behind.
+    """
+
+    firsts: tuple[int, ...]
     window: Window
 
     @classmethod
     def of(cls, window: Window, remainders: tuple[int, ...]) -> Phase:
         """Return the phase of `window` with these remainders."""
         pairs = list(zip(remainders, window.begins, window.strides, strict=True))
-        firsts = [(rest + begin) % stride for rest, begin, stride in pairs]
+        firsts = tuple((rest + begin) % stride for rest, begin, stride in pairs)
         begins = tuple((rest + begin) // stride for rest, begin, stride in pairs)
         taps = zip(window.kernel, firsts, window.strides, strict=True)
         places = zip(window.image, window.strides, strict=True)
@@ -56,7 +59,7 @@ class Phase:
             begins=begins,
             image=tuple(ceil(size / stride) for size, stride in places),
         )
-        return cls(remainders, seen)
+        return cls(firsts, seen)
 
     @property
     def margins(self) -> list[int]:
@@ -67,10 +70,9 @@ class Phase:
 
     def filters(self, b: Editor, window: Window, filters: ir.Value) -> ir.Value:
         """Return the filters of its taps, of all `filters` [O, C, *kernel]."""
-        triples = zip(self.remainders, window.begins, window.strides, strict=True)
-        starts = [(rest + begin) % stride for rest, begin, stride in triples]
-        axes = list(range(2, 2 + len(starts)))
-        return b.op("Slice", filters, starts, list(window.kernel), axes, list(window.strides))
+        axes = list(range(2, 2 + len(self.firsts)))
+        ends, steps = list(window.kernel), list(window.strides)
+        return b.op("Slice", filters, list(self.firsts), ends, axes, steps)
 
 
 def phases_of(window: Window) -> list[Phase]:
