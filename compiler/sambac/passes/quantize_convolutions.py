@@ -120,8 +120,8 @@ def _pays(node: ir.Node, filters: ir.Value) -> bool:
     It does where images are read pixel by pixel, where each channel has its own filter, for which
     there is a kernel, and for sums as long as those of products. Shorter windows are taken apart
     number by number: MobileNetV2 takes 0.9 of the time of one thread if its first layer, three
-    channels in windows of 3x3, stays in float32. What else than a convolution reads the result wants bytes: a
-    MaxPool behind the like of it makes three times the time of SqueezeNet.
+    channels in windows of 3x3, stays in float32. What else than a convolution reads the result
+    wants bytes: a MaxPool behind the like of it makes three times the time of SqueezeNet.
     """
     _, channels, *window = static_shape(filters) or (0, 0)
     short = channels > 1 and 1 < prod(window) < LEAST / channels
