@@ -12,7 +12,7 @@ from torch.nn import functional
 import sambac
 from sambac.frontend.torch import load_torch
 from sambac.frontend.torch.capture import capture, quiet
-from sambac.frontend.torch.capture import functional as without_writes
+from sambac.frontend.torch.functional import functional as without_writes
 from sambac.frontend.torch.inputs import example_of
 from sambac.frontend.torch.regions import without_regions
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.onnx._internal.exporter import _fx_passes
 
-from sambac.frontend.torch import export
+from sambac.frontend.torch import export, functional, loading
 from sambac.frontend.torch.loading import load_torch
 from sambac.options import CompileOptions
 
@@ -39,7 +39,24 @@ class Gates(nn.Module):
         return ((x * 1 + 0) * open_ * fixed + torch.arange(6) * fixed).sum()
 
 
+class Plain(nn.Module):
+    """What is the same in both modes, and has nothing to decompose: views, pairs, integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(6, 6)
+        self.unused = nn.Parameter(torch.ones(2))
+        self.register_buffer("scale", torch.ones(6))
+
+    def forward(self, x):
+        low, high = (self.inner(x) * self.scale).t().split(3)
+        best = torch.topk(low.permute(1, 0), 2)
+        mixed = torch.einsum("ij,kj->ik", best.values, high[:2].t()[:, :2])
+        return {"mixed": mixed, "at": best.indices, "same": low.unsqueeze(0).squeeze(0)}
+
+
 NETWORKS = {
+    "plain": (Plain(), torch.ones(4, 6)),
     "layers": (
         nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(), nn.Linear(8, 6)),
         torch.ones(4, 6),
@@ -75,7 +92,12 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def parts(module: nn.Module, inputs: object) -> list[str]:
     """All that the model of `module` has, where it trains, in order."""
-    graph = load_torch(module, CompileOptions(train=True), inputs).model.graph
+    source = load_torch(module, CompileOptions(train=True), inputs)
+    models = (source.model, source.evaluation)
+    return [part for model in models if model is not None for part in parts_of(model.graph)]
+
+
+def parts_of(graph: ir.Graph) -> list[str]:
     values = (*graph.inputs, *graph.initializers.values(), *graph.outputs)
     contents = [value.const_value.numpy().tobytes() for value in graph.initializers.values()]
     nodes = list(ir.traversal.RecursiveGraphIterator(graph))
@@ -93,6 +115,8 @@ def test_models_are_as_the_exporter_makes_them_at_length(
     assert not recorded
     monkeypatch.setattr(export, "decomposed_once", at_length)
     monkeypatch.setattr(export, "rules_where_they_begin", at_length)
+    monkeypatch.setattr(functional, "_is_functional", lambda *_: False)
+    monkeypatch.setattr(loading, "is_for_both", lambda *_: False)
     assert found == parts(module, inputs)
     assert recorded
 
@@ -105,3 +129,85 @@ def test_open_sizes_and_operators_without_a_translation_are_recorded_once_more(
     assert len(recorded) == 1
     load_torch(nn.AdaptiveAvgPool2d(1), CompileOptions(), torch.ones(1, 2, 4, 4))
     assert len(recorded) == 2
+
+
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is recorded: modules by torch.export, and programs once more."""
+    done: list[str] = []
+    capture, decompose = loading.capture, torch.export.ExportedProgram.run_decompositions
+
+    def captured(*args, training, **others):
+        done.append("trains" if training else "evaluates")
+        return capture(*args, training=training, **others)
+
+    def decomposed(program, table):
+        done.append("again")
+        return decompose(program, table)
+
+    monkeypatch.setattr(loading, "capture", captured)
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", decomposed)
+    return done
+
+
+class Asks(nn.Module):
+    """Adds 1 while it trains, 2 while it evaluates, and learns of it as `how` says."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.shift, self.others = how, 1.0, [nn.Dropout()]
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def train(self, mode: bool = True):
+        if self.how == "as it changes":
+            self.shift = 1.0 if mode else 2.0
+        return super().train(mode)
+
+    def forward(self, x):
+        if self.how == "as it is called":
+            return x * self.weight + (1.0 if self.training else 2.0)
+        if self.how == "in a branch":
+            return torch.cond(x.sum() > 0, self.shifted, lambda y: y - 1, (x * self.weight,))
+        if self.how == "counts":
+            self.calls += 1
+        return x * self.weight + self.shift
+
+    def shifted(self, x):
+        return x + (1.0 if self.training else 2.0)
+
+
+class Own(Asks):
+    training = True
+
+    def __getattribute__(self, name):
+        return vars(self)[name] if name == "training" else super().__getattribute__(name)
+
+
+class Unasked(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return x * self.weight + 1.0
+
+
+ONCE = {
+    "unasked": (Unasked(), ["trains"]),
+    "as it is called": (Asks("as it is called"), ["trains", "evaluates"]),
+    "as it changes": (Asks("as it changes"), ["trains", "evaluates"]),
+    "in a branch": (Asks("in a branch"), ["trains", "evaluates", "again", "again"]),
+    "counts": (Asks("counts"), ["trains", "evaluates", "again", "again"]),
+    "own attribute": (Own("as it is called"), ["trains", "evaluates"]),
+    "inside": (nn.Sequential(Unasked(), nn.Dropout(0.0)), ["trains", "evaluates", "again"]),
+    "frozen": (nn.Sequential(Unasked(), Asks("as it is called").eval()), ["trains", "evaluates"]),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_what_never_asks_for_its_mode_is_recorded_once(name: str, recordings: list[str]):
+    module, wanted = ONCE[name]
+    load_torch(module, CompileOptions(train=True), torch.ones(2))
+    assert recordings[: len(wanted)] == wanted
+    assert not hasattr(nn.Module, "training")

@@ -12,13 +12,12 @@ import math
 import sys
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr
 
 import numpy as np
 import torch
 from torch import fx
-from torch._export.verifier import SpecViolationError
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
@@ -27,14 +26,12 @@ from torch.nn._reduction import legacy_get_string
 from torch.nn.modules import module as modules
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
 
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .draws import UNIFORM
 from .errors import refusal
 from .guards import (
     naming_derivatives,
@@ -45,14 +42,8 @@ from .guards import (
 )
 from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
-from .pairs import on_parts
-from .states import is_complex, stand_ins
+from .states import stand_ins
 
-_INSTANCE_NORM = torch.ops.aten.instance_norm.default
-_REFUSALS = (
-    *(RuntimeError, TypeError, ValueError, KeyError, NotImplementedError),
-    SpecViolationError,
-)
 _LOGGERS = ("torch", "onnxscript", "onnx_ir")
 """Who logs, with all below; what goes wrong is raised as well, and said in one sentence."""
 
@@ -94,53 +85,6 @@ def capture(
     return program, told
 
 
-def functional(program: ExportedProgram, name: str) -> ExportedProgram:
-    """Return `program` without writes to tensors: new values of buffers are results.
-
-    Operators stay what they are, but for those that write without saying so. `name` is what
-    messages call the program.
-    """
-    table: dict[Callable[..., object], Callable[..., object]] = {
-        **UNIFORM,
-        **(on_parts(found) if (found := _complex_operators(program)) else {}),
-        torch.ops.aten.std_mean.correction: std_mean,
-    }
-    if _keeps_statistics(program):
-        table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
-    with quiet():
-        try:
-            result: ExportedProgram = program.run_decompositions(table)
-        except AssertionError as error:
-            shared = _shared_buffers(program)
-            if not shared:
-                raise refusal(name, error) from error
-            raise CompileError(
-                f"{name} writes the buffers {listed(shared, separator=', ')}, which have other "
-                "names too; let only one module hold what has them"
-            ) from error
-        except _REFUSALS as error:
-            raise refusal(name, error) from error
-    return result
-
-
-def _complex_operators(program: ExportedProgram) -> set[object]:
-    """Return the operators in `program` that compute with complex numbers."""
-    found: set[object] = set()
-    for module in program.graph_module.modules():
-        for node in module.graph.nodes if isinstance(module, fx.GraphModule) else ():
-            values = [item.meta.get("val") for item in (node, *node.all_input_nodes)]
-            if any(map(is_complex, pytree.tree_leaves((values, node.args, node.kwargs)))):
-                found.add(node.target)
-    return found
-
-
-def _shared_buffers(program: ExportedProgram) -> list[str]:
-    """Return the names of buffers that are the same tensor as one before."""
-    first: dict[int, str] = {}
-    buffers = dict(program.named_buffers())
-    return [name for name in buffers if first.setdefault(id(buffers[name]), name) != name]
-
-
 def copied_graph(program: ExportedProgram) -> fx.GraphModule:
     """Return a copy of the graph of `program`, whose inputs keep their names whatever these are."""
     result: fx.GraphModule = copy.deepcopy(program.graph_module)
@@ -148,12 +92,6 @@ def copied_graph(program: ExportedProgram) -> fx.GraphModule:
     for old, new in zip(*inputs, strict=True):
         new.name = new.target = old.name
     return result
-
-
-def _keeps_statistics(program: ExportedProgram) -> bool:
-    """Tell whether an InstanceNorm has running statistics, its fourth and fifth arguments."""
-    nodes = program.graph.find_nodes(op="call_function", target=_INSTANCE_NORM)
-    return any(node.args[3] is not None for node in nodes)
 
 
 @contextmanager
@@ -331,19 +269,3 @@ def _reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
     if reduction == "none":
         return loss
     return loss.mean() if reduction == "mean" else loss.sum()
-
-
-def std_mean(
-    x: torch.Tensor,
-    dim: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The standard deviation over the axes `dim`, all of them if None, and the mean.
-
-    The exporter cannot make one type of the types of an operator with two results.
-    """
-    axes = list(dim or range(x.dim()))
-    deviation = torch.std(x, axes, correction=correction, keepdim=keepdim)
-    return deviation, torch.mean(x, axes, keepdim=keepdim)

@@ -22,15 +22,17 @@ from sambac.frontend.source import Source
 from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
-from .capture import capture, functional, quiet
+from .capture import capture, quiet
 from .draws import name_draws, spell_draws, told_of
 from .evaluation import are_equal, as_it_evaluates, says_the_same
 from .export import to_onnx
 from .files import made_by, program_from
 from .fitting import give_axes, give_one_type, pass_nothing_on
+from .functional import functional
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of, module_name
 from .memory import Told, tell
+from .modes import is_for_both, reading_mode
 from .regions import without_regions
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
@@ -120,7 +122,13 @@ def _record(
             f"{name}: training needs the sizes of all inputs; give no dynamic_shapes, and example "
             "inputs of the sizes that it trains with"
         )
-    training, told = capture(model, example, training=True) if options.train else (None, [])
+    if not options.train:
+        evaluation, told = capture(model, example, training=False)
+        return _Recorded(name, evaluation, None, told)
+    with reading_mode(model) as reader:
+        training, told = capture(model, example, training=True)
+    if is_for_both(training, reader):
+        return _Recorded(name, training, training, told)
     with kept_gradients(model):  # what trains is what does after train()
         evaluation, others = capture(model, example, training=False)
     return _Recorded(name, evaluation, training, [*told, *others])

@@ -65,7 +65,7 @@ def _is_ready(node: fx.Node, registry: ONNXRegistry) -> bool:
     elif node.op == "get_attr":
         return False
     return node.op == "output" or (
-        _has_known_type(node.meta.get("val")) and not _is_empty_view(node)
+        has_known_type(node.meta.get("val")) and not _is_empty_view(node)
     )
 
 
@@ -74,9 +74,10 @@ def _is_empty_view(node: fx.Node) -> bool:
     return node.target in _VIEWS and 0 in node.meta["val"].shape
 
 
-def _has_known_type(value: object) -> bool:
+def has_known_type(value: object) -> bool:
+    """Tell whether `value` is a tensor, or several, whose sizes are all numbers."""
     if isinstance(value, (tuple, list)):
-        return all(map(_has_known_type, value))
+        return all(map(has_known_type, value))
     if isinstance(value, torch.Tensor):
         return all(isinstance(size, int) for size in value.shape)
     return False

@@ -1,0 +1,115 @@
+"""Whether a module asks in which mode it is: what does not computes the same in both.
+
+It is recorded once then. Recording is most of the time that a small model takes to compile.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from types import FrameType
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import OutputKind
+
+_MODE = "training"
+"""The attribute that says in which mode a module is."""
+
+_CHANGES = ("train", "eval", "__setattr__", "__getattribute__")
+"""Methods by which a module may do more, where its mode changes, than note it."""
+
+_NO_MODULE = ("sambac.", "torch.fx.graph_module")
+"""Who asks without computing anything: this compiler, and PyTorch for the mode of a new graph."""
+
+
+class Reader:
+    """Sees whether somebody asks for the mode of a module."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+
+class _Mode:
+    """The attribute of all modules meanwhile, which tells the readers that it was asked for."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.readers: list[Reader] = []
+
+    def __get__(self, module: torch.nn.Module | None, owner: type | None = None) -> bool:
+        if not torch.compiler.is_dynamo_compiling():  # of a part, see `is_for_both`
+            self.tell(sys._getframe(1))
+        if module is None or _MODE not in module.__dict__:
+            raise AttributeError(_MODE)
+        mode: bool = module.__dict__[_MODE]
+        return mode
+
+    def __set__(self, module: torch.nn.Module, mode: bool) -> None:
+        vars(module)[_MODE] = mode
+
+    def __delete__(self, module: torch.nn.Module) -> None:
+        del vars(module)[_MODE]
+
+    def tell(self, frame: FrameType) -> None:
+        """Tell the readers that code in `frame` asks, if it is that of a module."""
+        if not str(frame.f_globals.get("__name__")).startswith(_NO_MODULE):
+            for reader in tuple(self.readers):
+                reader.asked = True
+
+    @contextmanager
+    def told(self, reader: Reader) -> Iterator[None]:
+        """Tell `reader` for a while; several threads may do so at once."""
+        with self.lock:
+            self.readers.append(reader)
+            setattr(torch.nn.Module, _MODE, self)
+        try:
+            yield
+        finally:
+            with self.lock:
+                self.readers.remove(reader)
+                if not self.readers:
+                    delattr(torch.nn.Module, _MODE)
+
+
+_WATCHED = _Mode()
+
+
+@contextmanager
+def reading_mode(module: torch.nn.Module) -> Iterator[Reader]:
+    """Yield what will have seen whether `module` asks for its mode, as code of its own may."""
+    reader = Reader()
+    reader.asked = not all(map(_is_plain, module.modules()))
+    with _WATCHED.told(reader):
+        yield reader
+
+
+def _is_plain(module: torch.nn.Module) -> bool:
+    """Tell whether nothing but its code asks for the mode of `module`, and by its attribute.
+
+    TorchScript has code of its own. A class may have another attribute of the name.
+    """
+    if isinstance(module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return False
+    kind = type(module)
+    own = any(_MODE in vars(base) for base in kind.__mro__ if base is not torch.nn.Module)
+    own = own or any(name in vars(module) for name in _CHANGES)
+    return not own and all(_is_pytorchs(kind, name) for name in _CHANGES)
+
+
+def _is_pytorchs(kind: type[torch.nn.Module], name: str) -> bool:
+    method = getattr(kind, name)
+    return method is getattr(object, name, None) or str(method.__module__).startswith("torch.nn.")
+
+
+def is_for_both(program: ExportedProgram, reader: Reader) -> bool:
+    """Tell whether `program`, which trains, is what the module computes as it evaluates, too.
+
+    Not where it writes buffers, or has parts that were recorded in another way.
+    """
+    writes = {spec.kind for spec in program.graph_signature.output_specs} - {OutputKind.USER_OUTPUT}
+    parts = any(isinstance(part, fx.GraphModule) for part in program.graph_module.children())
+    return not (reader.asked or writes or parts)
