@@ -58,6 +58,7 @@ test: $(READY)  ## every test but the long sweeps
 
 test-long: $(READY)  ## the long sweeps, and `make test-numeric`
 	$(PYTEST) -n 2 -m long --timeout 900
+	$(PYTEST) $(PARALLEL) -m 'not long' --timeout 900 --hypothesis-profile whole tests/property
 	$(MAKE) test-numeric
 
 test-numeric: $(READY)  ## the numeric tests twice again, with other kernels and threads of PyTorch

@@ -1,7 +1,8 @@
 """The conformance suite as a command.
 
-`python tests/conformance run ENGINE --output FILE` runs every case on an engine and writes
-the outcomes as JSON; `python tests/conformance table` writes docs/conformance.md.
+`python tests/conformance run ENGINES --output FOLDER` runs every case on each of the engines and
+writes the outcomes as JSON, a file for each; `python tests/conformance table` writes
+docs/conformance.md.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ def main() -> None:
     """Parse the command line and do as it says."""
     parser = argparse.ArgumentParser(prog="python tests/conformance", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="run the cases on one engine")
-    run.add_argument("engine", choices=ENGINES)
-    run.add_argument("--output", type=Path, required=True, help="JSON file of outcomes")
+    run = commands.add_parser("run", help="run the cases on engines")
+    run.add_argument("engines", choices=ENGINES, nargs="+")
+    run.add_argument("--output", type=Path, required=True, help="folder for files of outcomes")
+    run.add_argument("--short", action="store_true", help="leave out what other cases have too")
     run.add_argument("--only", default="", help="run the cases whose name contains this text")
     table = commands.add_parser("table", help="write the table of what does not pass")
     table.add_argument("--results", type=Path, help="folder of outcomes of an earlier run")
@@ -35,8 +37,12 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.command == "run":
         cases = [case for name, case in load_cases().items() if arguments.only in name]
-        outcomes = _run(arguments.engine, cases)
-        arguments.output.write_text(json.dumps(outcomes, indent=0), encoding="utf-8")
+        if arguments.short:
+            cases = [case for case in cases if not case.is_expanded]
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        for engine in arguments.engines:
+            outcomes = json.dumps(_run(engine, cases), indent=0)
+            (arguments.output / f"{engine}.json").write_text(outcomes, encoding="utf-8")
     else:
         results = _results(arguments.results)
         arguments.output.write_text(render(results), encoding="utf-8")

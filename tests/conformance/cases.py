@@ -29,6 +29,11 @@ class Case:
     rtol: float
     atol: float
 
+    @property
+    def is_expanded(self) -> bool:
+        """Whether an operator is written with others, which have cases of their own."""
+        return "_expanded" in self.name
+
     def proto(self) -> onnx.ModelProto:
         """The model as a protobuf."""
         return onnx.load(self.model) if isinstance(self.model, Path) else self.model

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.onnx._internal.exporter._registration import ONNXRegistry
-from torch_points import Point, differences
+from torch_points import COMPARED, Comparison, Point
 
 import sambac
 import sambarun
@@ -101,9 +101,10 @@ _QUICK = (
 
 
 @pytest.mark.parametrize("names", [_QUICK, pytest.param((*FUNCTIONS,), marks=pytest.mark.long)])
-def test_functions_of_complex_numbers(names: tuple[str, ...]) -> None:
+@COMPARED
+def test_functions_of_complex_numbers(names: tuple[str, ...], compared: Comparison) -> None:
     points = [Point(name, _on_pairs(FUNCTIONS[name]), (X,)) for name in names]
-    assert differences(points) == []
+    assert compared(points) == []
 
 
 def test_forms_of_the_exporter_stay() -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.masked
 import torch.nn.functional as F
-from torch_points import Point, differences
+from torch_points import COMPARED, Comparison, Point
 
 T = torch.tensor
 X = T([
@@ -374,6 +374,7 @@ GROUPS: dict[str, list[Point]] = {
 }  # fmt: skip
 
 
+@COMPARED
 @pytest.mark.parametrize("name", GROUPS)
-def test_forward_and_gradient_at_extreme_points(name: str) -> None:
-    assert differences(GROUPS[name]) == []
+def test_forward_and_gradient_at_extreme_points(name: str, compared: Comparison) -> None:
+    assert compared(GROUPS[name]) == []

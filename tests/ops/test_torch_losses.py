@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 import torch
 import torch.nn.functional as F
-from torch_points import Point, differences
+from torch_points import COMPARED, Comparison, Point
 
 T = torch.tensor
 ROWS = T([[3.0, 3, 1], [-1, -1, -1], [0, -0.0, -4], [1e4, -1e4, 0], [0, 0, 0], [2, 0, 0]])
@@ -44,14 +44,15 @@ _LOSSES = {
 
 
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides the total loss by both")
+@COMPARED
 @pytest.mark.parametrize("rows", [ROWS, NONE], ids=["rows", "none"])
-def test_losses(rows: torch.Tensor) -> None:
+def test_losses(rows: torch.Tensor, compared: Comparison) -> None:
     points = [
         Point(f"{name}, {r}", lambda x, loss=loss, r=r: loss(x, r), (rows,))
         for name, loss in _LOSSES.items()
         for r in ("none", "mean", "sum")
     ]
-    assert differences(points) == []
+    assert compared(points) == []
 
 
 _P, _T = (
@@ -101,7 +102,8 @@ _OF_TARGETS = {
 }  # fmt: skip
 
 
-def test_gradients_of_targets_too() -> None:
+@COMPARED
+def test_gradients_of_targets_too(compared: Comparison) -> None:
     """Also where a result or a gradient is infinite or no number."""
     points = [Point(name, f, (x, t), whole=True) for name, (f, x, t) in _OF_TARGETS.items()]
-    assert differences(points) == []
+    assert compared(points) == []

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch_points import Point, differences
+from torch_points import COMPARED, Comparison, Point
 from torch_runs import Lambda
 
 import sambac
@@ -128,9 +128,10 @@ GROUPS: dict[str, list[Point]] = {
 }  # fmt: skip
 
 
+@COMPARED
 @pytest.mark.parametrize("name", GROUPS)
-def test_forward_and_gradient_at_ties_and_edges(name: str) -> None:
-    assert differences(GROUPS[name]) == []
+def test_forward_and_gradient_at_ties_and_edges(name: str, compared: Comparison) -> None:
+    assert compared(GROUPS[name]) == []
 
 
 def test_the_largest_of_nothing_is_as_the_page_says() -> None:

@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 import torch
 import torch.nn.functional as F
-from torch_points import Point, differences
+from torch_points import COMPARED, Comparison, Point
 
 T = torch.tensor
 EMPTY, ONE = torch.zeros(3, 0), T([[3.0], [-1.0], [0.0]])
@@ -171,6 +171,7 @@ GROUPS: dict[str, list[Point]] = {
 
 # PyTorch says so itself of variances of too few elements.
 @pytest.mark.filterwarnings("ignore:.*degrees of freedom is <= 0")
+@COMPARED
 @pytest.mark.parametrize("name", GROUPS)
-def test_forward_and_gradient_of_rows(name: str) -> None:
-    assert differences(GROUPS[name]) == []
+def test_forward_and_gradient_of_rows(name: str, compared: Comparison) -> None:
+    assert compared(GROUPS[name]) == []

@@ -7,7 +7,7 @@ from math import inf, nan
 import pytest
 import torch
 import torch.nn.functional as F
-from torch_points import Point, differences
+from torch_points import COMPARED, Comparison, Point, differences
 from torch_runs import Lambda
 
 import sambac
@@ -151,9 +151,10 @@ GROUPS = {
 }  # fmt: skip
 
 
+@COMPARED
 @pytest.mark.parametrize("name", GROUPS)
-def test_forward_and_gradient_of_selections(name: str) -> None:
-    assert differences(GROUPS[name]) == []
+def test_forward_and_gradient_of_selections(name: str, compared: Comparison) -> None:
+    assert compared(GROUPS[name]) == []
 
 
 @pytest.mark.parametrize("function", ["scatter", "scatter_add"])

@@ -13,6 +13,7 @@ from functools import cache
 
 import torch
 from torch import fx
+from torch._C import DispatchKey
 from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
@@ -95,8 +96,13 @@ def _stays(
 
 @cache
 def _is_kept(target: OpOverload) -> bool:
-    """Tell whether PyTorch lets an operator be where nothing is written: a pure one, or a view."""
+    """Tell whether PyTorch lets an operator be where nothing is written: a pure one, or a view.
+
+    Rules in Python say what some become where gradients may be taken.
+    """
     if target.namespace != "aten" or target._schema.is_mutable or target is _LIFTED:
+        return False
+    if not {DispatchKey.Meta}.issuperset(target.py_kernels):
         return False
     return not _is_cia_op(target) or _is_preservable_cia_op(target)
 
