@@ -17,9 +17,13 @@ _LONGEST = {
     for name in (
         "conformance/test_conformance.py",
         "ops/test_torch_extremes.py",
+        "ops/test_torch_losses.py",
         "pybuda/test_configuration.py",
         "pybuda/test_inference.py",
+        "pybuda/test_networks.py",
         "samba/test_distributed.py",
+        "samba/test_tutorial.py",
+        "unit/frontend/test_torch_control_flow.py",
     )
 }
 
@@ -57,7 +61,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Seed PyTorch, before fixtures draw from it; it is not loaded for those who do without it."""
+    """Seed PyTorch, before fixtures draw from it; it is not loaded for those who do without it.
+
+    Nor does it look for garbage itself after each branch, of which there is much to look at here.
+    """
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(0)
+    if (dynamo := sys.modules.get("torch._dynamo.config")) is not None:
+        dynamo.run_gc_after_compile = False  # type: ignore[attr-defined]

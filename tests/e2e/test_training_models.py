@@ -90,7 +90,7 @@ def test_hundred_steps(name: str, optimizer: str) -> None:
         ("decoder", "O0"),
         ("cnn", "O1"),
         ("lstm", "O0"),
-        ("lstm", "O1"),
+        pytest.param("lstm", "O1", marks=pytest.mark.long),
         pytest.param("decoder", "O1", marks=pytest.mark.long),
         pytest.param("cnn", "O0", marks=pytest.mark.long),
     ],

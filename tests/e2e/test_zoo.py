@@ -1,8 +1,8 @@
 """Nine published networks and two transformers, at every level, beside plain onnxruntime.
 
 The conformance suite runs the published files at O0 and O3 too, so the short run has O1 here; with
-random weights it has O0 and O3, of networks that are neither deep nor have hundreds of megabytes of
-weights. The long run has the rest.
+random weights it has O0 and O3. It has the networks that are neither deep nor have hundreds of
+megabytes of weights; the long run has the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEVELS = ("O0", "O1", "O3")
 _RTOL = 1e-4
 _ATOL = 1e-5  # of the largest absolute value of the tensor
 _HEAVY = ("bvlc_alexnet", "densenet121", "inception_v2", "vgg19", "zfnet512")
-_RANDOMIZED = [
+_NETWORKS = [
     pytest.param(name, marks=pytest.mark.long) if name in _HEAVY else name for name in light.LIGHT
 ]
 
@@ -54,7 +54,7 @@ def folder() -> Iterator[Path]:
 @pytest.mark.parametrize(
     "levels", [("O1",), pytest.param(("O0", "O3"), marks=pytest.mark.long)], ids="-".join
 )
-@pytest.mark.parametrize("name", light.LIGHT)
+@pytest.mark.parametrize("name", _NETWORKS)
 def test_published_networks(name: str, levels: tuple[str, ...], folder: Path) -> None:
     """As published, with constant weights: same numbers, and still a small file."""
     path = light.light_path(name)
@@ -70,7 +70,7 @@ def test_published_networks(name: str, levels: tuple[str, ...], folder: Path) ->
 @pytest.mark.parametrize(
     "levels", [("O0", "O3"), pytest.param(("O1",), marks=pytest.mark.long)], ids="-".join
 )
-@pytest.mark.parametrize("name", _RANDOMIZED)
+@pytest.mark.parametrize("name", _NETWORKS)
 def test_networks_with_random_weights(name: str, levels: tuple[str, ...], folder: Path) -> None:
     """With weights that differ from each other, in a file beside the model."""
     path = light.save(light.randomized(name), folder / "model.onnx")

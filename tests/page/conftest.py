@@ -1,4 +1,4 @@
-"""Pages of small and of large programs, and one browser for all tests of a file."""
+"""Pages of small and of large programs, and one browser for all tests."""
 
 from __future__ import annotations
 
@@ -18,18 +18,25 @@ from sambac import SGD, CompileOptions
 Page = Callable[[str], Path]
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A window of 1400 x 900; continuous integration must have one."""
+@pytest.fixture(scope="session")
+def window() -> Iterator[Browser]:
+    """A browser; continuous integration must have one."""
     if MISSING:
         assert "CI" not in os.environ, MISSING
         pytest.skip(MISSING)
-    with Browser() as opened:
-        opened.prefer("light")
-        yield opened
+    with Browser() as browser:
+        yield browser
 
 
 @pytest.fixture(scope="module")
+def browser(window: Browser) -> Browser:
+    """A window of 1400 x 900."""
+    window.prefer("light")
+    window.resize(1400, 900)
+    return window
+
+
+@pytest.fixture(scope="session")
 def programs() -> dict[str, pef.Program]:
     """A program of ten sections, one of five hundred, one that trains, at two levels."""
     trains = synthetic.chain(12)
@@ -43,7 +50,7 @@ def programs() -> dict[str, pef.Program]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def reports(programs: dict[str, pef.Program]) -> dict[str, Report]:
     return {
         name: report(program, {"name": f"{name}.pef", "bytes": 1234})
@@ -51,7 +58,7 @@ def reports(programs: dict[str, pef.Program]) -> dict[str, Report]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pages(reports: dict[str, Report], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page for each report, and `pair` of the program that trains at two levels."""
     folder = tmp_path_factory.mktemp("pages")

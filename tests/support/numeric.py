@@ -7,6 +7,7 @@ hangs on rounding fails there. Tests of files, messages and plans have nothing t
 from __future__ import annotations
 
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
@@ -69,6 +70,7 @@ NUMERIC = (
 """Modules under `TESTS`."""
 
 
+@cache
 def is_numeric(module: Path) -> bool:
     """Tell whether the tests of a module are numeric."""
     name = module.relative_to(TESTS).as_posix()

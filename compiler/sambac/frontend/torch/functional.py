@@ -1,8 +1,12 @@
 """A recorded program without writes to tensors: new values of buffers are results.
 
-torch.export turns one into the other by recording it once more, as it decomposes operators. A
-program in which there is nothing to turn is copied: a third of the time that a small model takes to
-compile would go into recording it.
+torch.export turns one into the other by recording it once more, as it decomposes operators. Where
+it is known what would come of that, the program is copied so: a third of the time that a small
+model takes to compile would go into recording it.
+
+    flatten(x, 1), reshape(x, s)   ->  view(x, s)               x without gaps
+    dropout(x, p, False)           ->  clone(x)
+    dropout(x, p, True)            ->  native_dropout(x, p, True)[0]
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 import torch
 from torch import fx
@@ -18,22 +23,31 @@ from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature
 from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .capture import copied_graph, quiet
+from .capture import quiet
 from .draws import UNIFORM
 from .errors import refusal
 from .pairs import on_parts
+from .regions import renamed
 from .shortcuts import has_known_type
 from .states import is_complex
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
+_RESHAPE = torch.ops.aten.reshape.default
+_VIEWS = (_RESHAPE, torch.ops.aten.flatten.using_ints, torch.ops.aten.unflatten.int)
+_VIEW = torch.ops.aten.view.default
+_DROPOUT = torch.ops.aten.dropout.default
+_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
+_CLONE = torch.ops.aten.clone.default
 _LIFTED = torch.ops.aten.lift_fresh_copy.default
 """What takes a constant of `forward`, and is a copy where nothing is written."""
+
+Table = Mapping[Callable[..., object], object]
+"""What operators are decomposed into."""
 
 _REFUSALS = (
     *(RuntimeError, TypeError, ValueError, KeyError, NotImplementedError),
@@ -54,7 +68,7 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     }
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
-    if _is_functional(program, table):
+    if _is_known(program, table):
         return _copied(program)
     with quiet():
         try:
@@ -72,15 +86,13 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
     return result
 
 
-def _is_functional(program: ExportedProgram, table: Mapping[Callable[..., object], object]) -> bool:
-    """Tell whether recording `program` once more by `table` would change nothing."""
+def _is_known(program: ExportedProgram, table: Table) -> bool:
+    """Tell whether recording `program` once more by `table` would give what `_copied` does."""
     results = set(program.graph.output_node().all_input_nodes)
-    return all(_stays(node, results, table) for node in program.graph.nodes)
+    return all(_is_known_node(node, results, table) for node in program.graph.nodes)
 
 
-def _stays(
-    node: fx.Node, results: set[fx.Node], table: Mapping[Callable[..., object], object]
-) -> bool:
+def _is_known_node(node: fx.Node, results: set[fx.Node], table: Table) -> bool:
     if node.op == "output":
         return True
     if not has_known_type(node.meta.get("val")):
@@ -89,9 +101,20 @@ def _stays(
         return node not in results
     if node.op != "call_function" or not node.users:
         return False
+    if node.target in _VIEWS:
+        return _is_view(node)
+    if node.target is _DROPOUT:
+        return len(node.args) == 3 and (not node.args[2] or 0 < float(str(node.args[1])) < 1)
     return node.target is operator.getitem or (
         isinstance(node.target, OpOverload) and node.target not in table and _is_kept(node.target)
     )
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Tell whether `node` gives memory without gaps another shape, in all cases by an operator."""
+    result, operand = node.meta["val"], node.all_input_nodes[0].meta["val"]
+    same = result.dim() == operand.dim() and node.target is not _RESHAPE
+    return not same and not node.kwargs and bool(operand.is_contiguous()) and operand.numel() > 0
 
 
 @cache
@@ -108,11 +131,42 @@ def _is_kept(target: OpOverload) -> bool:
 
 
 def _copied(program: ExportedProgram) -> ExportedProgram:
-    signature = program.graph_signature
-    return program._update(
-        copied_graph(program),
-        ExportGraphSignature([*signature.input_specs], [*signature.output_specs]),
-    )
+    """Return a copy of `program`, which is known, spelled and named as if it were recorded anew."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    for node in program.graph.nodes:
+        if node.op == "call_function":
+            copies[node] = _spelled(graph, node, copies)
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node].name, copies[node].target = node.name, node.target
+    module = fx.GraphModule(program.graph_module, graph)
+    module.meta.update(program.graph_module.meta)
+    return program._update(module, renamed(program.graph_signature, graph))
+
+
+def _spelled(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node]) -> fx.Node:
+    given: Any = fx.map_arg((node.args, node.kwargs), copies.__getitem__)
+    (args, kwargs), target, value = given, node.target, node.meta["val"]
+    if target in _VIEWS:
+        target, args = _VIEW, (args[0], [*(args[1] if target is _RESHAPE else value.shape)])
+    elif target is _DROPOUT and not args[2]:
+        target, args = _CLONE, args[:1]
+    elif target is _DROPOUT:
+        pair = _called(graph, _NATIVE_DROPOUT, args)
+        pair.meta = {**node.meta, "val": (value, value.to(torch.bool))}
+        target, args = operator.getitem, (pair, 0)
+    made = _called(graph, target, args, kwargs)
+    made.meta = dict(node.meta)
+    return made
+
+
+def _called(
+    graph: fx.Graph, target: object, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+) -> fx.Node:
+    """Add a call of `target`, named as a recording does."""
+    packet = target.overloadpacket.__name__ if isinstance(target, OpOverload) else None
+    name = None if packet is None else graph._target_to_str(packet)
+    return graph.create_node("call_function", target, args, kwargs, name)  # type: ignore[arg-type]
 
 
 def _complex_operators(program: ExportedProgram) -> set[object]:

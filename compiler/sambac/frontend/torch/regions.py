@@ -55,7 +55,7 @@ def without_regions(program: ExportedProgram, *, training: bool) -> ExportedProg
     module = copied_graph(program)
     parameters = program.graph_signature.inputs_to_parameters
     _unwrap(module, set(parameters) if training else set())
-    return program._update(module, _renamed(program.graph_signature, module.graph))
+    return program._update(module, renamed(program.graph_signature, module.graph))
 
 
 def _unwrap(module: fx.GraphModule, sources: set[str]) -> None:
@@ -219,7 +219,7 @@ def _cloned(graph: fx.Graph, source: fx.Node) -> fx.Node:
     return node
 
 
-def _renamed(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
+def renamed(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
     """Return `signature` with the names that the outputs of `graph` have now."""
     results = graph.output_node().args[0]
     assert isinstance(results, (list, tuple))
