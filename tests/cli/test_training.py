@@ -394,5 +394,6 @@ def test_an_index_out_of_range_names_the_input(
         assert result.code == 2
         assert result.err.splitlines() == [
             f"Note: {data}: 'labels' holds 0 to 3 (the classes are 0 to 2).",
-            "Error: An index is out of range: 'labels' holds 2 to 3 (the classes are 0 to 2).",
+            "Error: An index is out of range: 'labels' holds 2 to 3 (the classes are 0 to 2); "
+            "correct what is indexed with.",
         ]
