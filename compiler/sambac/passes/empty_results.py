@@ -101,10 +101,20 @@ def _has_numbers(out: ir.Value) -> bool:
 def _nothing(editor: Editor, out: ir.Value, shape: Sequence[int]) -> ir.Value:
     assert out.dtype is not None
     content = editor.initializer(np.zeros(shape, out.dtype.numpy()), f"{out.name}_none")
-    if editor.opset < 8:  # which has no Expand
+    if editor.opset < 8 or out.dtype not in _EXPANDED:  # for which there is no Expand
         return editor.op("Identity", content, like=out)
     target = editor.initializer(np.asarray(shape, np.int64), f"{out.name}_shape")
     return editor.op("Expand", content, target, like=out)
+
+
+_EXPANDED = frozenset(
+    getattr(ir.DataType, name)
+    for name in (
+        *("BOOL", "DOUBLE", "FLOAT", "FLOAT16", "INT8", "INT16", "INT32", "INT64"),
+        *("UINT8", "UINT16", "UINT32", "UINT64"),
+    )
+)
+"""The types of numbers that onnxruntime expands."""
 
 
 def reduction(editor: Editor, node: ir.Node) -> str | None:
