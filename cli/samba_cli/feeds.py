@@ -291,8 +291,11 @@ def open_archive(path: str, cure: str) -> Iterator[Archive]:
 
 
 def _load(path: str) -> Array | np.lib.npyio.NpzFile:
-    with readable(path):
-        loaded: Array | np.lib.npyio.NpzFile = np.load(path, allow_pickle=False)
+    with readable(path), open(path, "rb") as file:
+        loaded: Array | np.lib.npyio.NpzFile = np.load(file, allow_pickle=False)
+        behind = isinstance(loaded, np.ndarray) and file.read(1)
+    if behind:
+        raise Wrong(f"{path} holds an array and more; store each array in a file of its own.")
     return loaded
 
 

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from .completing import graphs, ids, inputs, of_all, of_program, providers, types
+from .number_types import Number, Whole
 from .sectioned import single_option
 from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
@@ -58,7 +59,7 @@ Exit codes:
 """
 
 
-class _FiniteRange(click.FloatRange):
+class _FiniteRange(Number):
     """A number from 0 on; not NaN, with which every element differs, nor infinity, with none."""
 
     def convert(
@@ -133,13 +134,13 @@ _TOLERANCE = _FiniteRange(min=0)
 )
 @single_option(
     "--iterations",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="Run N times after a warm-up; report latency and throughput.",
 )
 @single_option(
     "--threads",
-    type=int,
+    type=Whole(),
     metavar="N",
     help="Threads to compute with.",
 )

@@ -17,9 +17,11 @@ _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 class SingleOption(click.Option):
-    """An option that refuses a second value that differs from its first.
+    """An option that refuses an empty value, and a second value that differs from its first.
 
-    click takes the last value of an option that is not `multiple`, and forgets the others.
+    click takes the last value of an option that is not `multiple`, and forgets the others. Empty
+    text, which a shell makes of a variable that is not set, would mean what the option means that
+    is not given.
     """
 
     def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
@@ -35,6 +37,9 @@ class SingleOption(click.Option):
     ) -> tuple[Any, ParameterSource]:
         """Return the one value of the option, and where it comes from."""
         value, source = super().consume_value(ctx, opts)
+        if any(_is_blank(item) for item in (value if isinstance(value, list) else [value])):
+            said = f"is empty; give {self.make_metavar(ctx)} or leave it out."
+            raise click.UsageError(f"{self.opts[-1]} {said}", ctx)
         if self.multiple or not isinstance(value, list):
             return value, source
         different = next((item for item in value[1:] if item != value[0]), None)
@@ -42,6 +47,10 @@ class SingleOption(click.Option):
             said = f"is given twice, as {value[0]!r} and as {different!r}; give it once."
             raise click.UsageError(f"{self.opts[-1]} {said}", ctx)
         return value[0], source
+
+
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 single_option = partial(click.option, cls=SingleOption)

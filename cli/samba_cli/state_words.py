@@ -14,7 +14,7 @@ import click
 import pef
 from pef.states import states_of
 from pef.symbols import SymbolKind
-from pef.text import human_bytes
+from pef.text import human_bytes, number_of
 from sambarun import Executable, OtherProgramWarning
 from sambarun.training.data import Cursor
 
@@ -57,11 +57,8 @@ def hyperparams(texts: Iterable[str]) -> dict[str, float]:
     problems = []
     for text in texts:
         name, _, number = text.rpartition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            name = ""
-        if not name:
+        value = number_of(number)
+        if not name or value is None:
             problems.append(f"--hyperparam {text}: expected NAME=NUMBER, for instance lr=0.01.")
         elif not isfinite(value):
             problems.append(f"--hyperparam {text}: the number has to be finite.")

@@ -12,13 +12,14 @@ from typing import TypedDict
 import click
 
 from .completing import hyperparams, of_program
+from .number_types import Whole
 from .sectioned import SectionedCommand, SectionOption, adds
 from .shell import FILE, Wrong
 
 _state = partial(click.option, cls=SectionOption, section="State")
 _training = partial(click.option, cls=SectionOption, section="Training")
-_COUNT = click.IntRange(min=1)
-_SEED = click.IntRange(min=0, max=(1 << 63) - 1)
+_COUNT = Whole(min=1)
+_SEED = Whole(min=0, max=(1 << 63) - 1)
 
 _OPTIONS = (
     _state(

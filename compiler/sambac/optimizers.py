@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from pef.arguments import FLAG, NAME, NAMES, NUMBER, shown
 from pef.hyperparameters import OF_OPTIMIZERS
+from pef.text import number_of
 from pef.wording import did_you_mean, listed
 
 from .errors import CompileError
@@ -215,10 +216,9 @@ def _value(name: str, text: str, default: object) -> object:
             raise ValueError(f"{name} is '{text}'; write true or false")
         return words[text.lower()]
     if isinstance(default, float):
-        try:
-            return float(text)
-        except ValueError:
-            raise ValueError(f"{name} is '{text}'; write a number, as {default:g}") from None
+        if (number := number_of(text)) is None:
+            raise ValueError(f"{name} is '{text}'; write a number, as {default:g}")
+        return number
     if isinstance(default, tuple):
         return tuple(part.strip() for part in text.split("|") if part.strip())
     return text

@@ -22,6 +22,7 @@ from .execution.workspace import Door, Workspace
 from .linking.schedule import Chosen, resolve
 from .selection import Selection, SelectionWords
 from .training import checkpoint
+from .training.classes import with_ranges
 from .training.data import Cursor
 from .training.trainer import Trainer, training_graph
 
@@ -121,7 +122,10 @@ class Executable:
                 workspace.set_hyperparams(hyperparams)
             plan = workspace.plan(chosen, self._link)
             workspace.attach(plan, inputs)
-            workspace.runs.run(plan)
+            try:
+                workspace.runs.run(plan)
+            except RunError as error:
+                raise with_ranges(error, self.program, inputs) from error
             return workspace.results(plan, copy)
 
     def step(

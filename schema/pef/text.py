@@ -19,7 +19,24 @@ _ORDINARY = r"[^\s\x00-\x1f\x7f-\xa0\"=,()\[\]"
 _PLAIN_NAME = re.compile(rf"{_ORDINARY}+-]{_ORDINARY}]*")
 _WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
 _NUMBERED = re.compile(r"([A-Za-z_]+)(0|[1-9][0-9]*)")
+_WHOLE = re.compile("[+-]?[0-9]+")
+_DECIMAL = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
+)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def whole_of(text: str) -> int | None:
+    """Return the whole number that `text` is, None if it is none: `7`, `-1`.
+
+    What Python alone takes for one is none: `1_0`, ` 1`, digits of other scripts.
+    """
+    return int(text) if _WHOLE.fullmatch(text) else None
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that `text` is, likewise: `0.01`, `1e-3`, `.5`, `inf`, `nan`."""
+    return float(text) if _DECIMAL.fullmatch(text) else None
 
 
 def human_bytes(count: int) -> str:

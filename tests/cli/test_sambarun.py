@@ -204,6 +204,7 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=zeros"], "expected x=@FILE.npy, x=random or x=ones"),
         (["--input", "x=@absent.npy"], "absent.npy does not exist."),
         (["--input", "x=@{tmp}/text.npy"], "text.npy is no array file"),
+        (["--input", "x=@{tmp}/twice.npy"], "twice.npy holds an array and more"),
         (["--input", "x=@{tmp}/pickle.npy"], "holds Python objects, which are never loaded"),
         (["--inputs", "{tmp}/pickle.npz"], "holds Python objects, which are never loaded"),
         (["--inputs", "{tmp}/short.npz"], "short.npz is no array file"),
@@ -216,7 +217,7 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=ones", "--section-ids", "2..1"], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0.."], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0..99999999999"], "no section 3"),
-        (["--input", "x=ones", "--sections", ""], "expected types, such as FWD"),
+        (["--input", "x=ones", "--sections", ""], "--sections is empty; give TYPES"),
         (["--input", "x=ones", "--threads", "99999"], "threads is 99999; a whole number from 1"),
         (
             ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "-1"],
@@ -258,6 +259,7 @@ def test_wrong_words(
     np.save(tmp_path / "wide.npy", np.ones((2, 5), np.float32))
     np.save(tmp_path / "double.npy", np.ones((2, 4)))
     (tmp_path / "text.npy").write_text("no numbers")
+    (tmp_path / "twice.npy").write_bytes((tmp_path / "wide.npy").read_bytes() * 2)
     _write_archives(tmp_path)
     os.mkfifo(tmp_path / "device")
     places = {"tmp": tmp_path, "device": tmp_path / "device"}

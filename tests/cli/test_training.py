@@ -389,10 +389,11 @@ def test_an_index_out_of_range_names_the_input(
     words = ("--train", "--loss", "cross_entropy:y,labels", "--optimizer", "sgd", "-o", program)
     assert sambac("compile", model, *words).code == 0
     np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 3]))
+    classes, cure = "(the classes are 0 to 2)", "correct what is indexed with."
     for words in (["--steps", 9], ["--eval"]):
         result = sambarun(program, *words, "--data", data)
         assert result.code == 2
         assert result.err.splitlines() == [
             f"Note: {data}: 'labels' holds 0 to 3 (the classes are 0 to 2).",
-            "Error: An index is out of range: 'labels' holds 2 to 3 (the classes are 0 to 2).",
+            f"Error: An index is out of range: 'labels' holds 2 to 3 {classes}; {cure}",
         ]

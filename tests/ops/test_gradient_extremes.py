@@ -276,16 +276,53 @@ GUARDED = {
         "r = ThresholdedRelu <alpha = 0.5> (x)  y = Log (r)",
         lambda x: F.threshold(x, 0.5, 0).log(),
     ),
+    "logarithm of sum of relu": (
+        "r = Relu (x)  s = Add (r, r)  y = Log (s)",
+        lambda x: (2 * x.relu()).log(),
+    ),
+    "arc cosine of relu": (
+        "r = Relu (x)  c = Clip (r, zero, one)  d = Sub (one, c)  y = Acos (d)",
+        lambda x: (1 - x.relu().clamp(0, 1)).acos(),
+    ),
+    "root below hard sigmoid": (
+        "r = HardSigmoid <alpha = 0.5, beta = 0.5> (x)  d = Sub (one, r)  y = Sqrt (d)",
+        lambda x: (1 - F.hardtanh(x * 0.5 + 0.5, 0.0, 1.0)).sqrt(),
+    ),
+    "huge times relu": (
+        "r = Relu (x)  h = Mul (r, huge)  y = Mul (h, huge)",
+        lambda x: (x.float().relu() * 1e30 * 1e30).double(),
+    ),
+    "root of pool": (
+        """v = Reshape (x, image)  p = MaxPool <kernel_shape = [1, 2], strides = [1, 2]> (v)
+           s = Sqrt (p)  u = Resize <mode = "nearest"> (s, , scales)  y = Reshape (u, six)""",
+        lambda x: F.max_pool1d(x[None], 2).sqrt().repeat_interleave(2),
+    ),
+    "nothing of no number": (
+        "m = Greater (x, half)  o = Mul (x, zero)  r = Where (m, x, o)  y = Sqrt (r)",
+        lambda x: F.threshold(x, 0.5, 0).sqrt(),
+    ),
 }
+_SEEDED = {
+    "relu": ("y = Relu (x)", F.relu),
+    "leaky relu without a slope": ("y = LeakyRelu <alpha = 0.0> (x)", F.relu),
+    "hard swish": ("y = HardSwish (x)", F.hardswish),
+    "clip": ("y = Clip (x, zero, one)", lambda x: x.clamp(0, 1)),
+    "maximum": ("y = Max (x, zero)", lambda x: F.threshold(x, 0.0, 0.0) + x.clamp(0, 0) / 2),
+    "maximum of three": ("y = Max (x, half, zero)", lambda x: x.clamp(min=0.5)),
+    "shrink": ("y = Shrink <lambd = 0.5> (x)", F.hardshrink),
+}
+"""Operators that infinite gradients come to from outside."""
 
 
-@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("name", [*GUARDED, *_SEEDED])
 def test_zeros_stop_infinite_gradients(name: str):
-    nodes, function = GUARDED[name]
+    nodes, function = (GUARDED | _SEEDED)[name]
+    seed = np.float32(np.inf if name in _SEEDED else 1.0)
     model = ir.from_onnx_text(f"""
         <ir_version: 10, opset_import: ["": 23]>
         g (float[6] x, float[6] dy) => (float[6] y)
         <float zero = {{0.0}}, float one = {{1.0}}, float half = {{0.5}},
+         float huge = {{1e30}}, float[4] scales = {{1, 1, 1, 2}}, int64[4] image = {{1, 1, 1, 6}},
          int64[2] two = {{2, 3}}, int64[1] six = {{6}}, int64[1] last = {{1}}> {{ {nodes} }}
     """)
     infer(model)
@@ -294,7 +331,8 @@ def test_zeros_stop_infinite_gradients(name: str):
     model.graph.outputs[:] = [gradient]
     session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
     numbers = np.array([-2, -0.0, 0.0, 0.5, 1, 4], np.float32)
-    (actual,) = session.run(None, {"x": numbers, "dy": np.ones(6, np.float32)})
+    (actual,) = session.run(None, {"x": numbers, "dy": np.full(6, seed)})
     leaf = torch.tensor(numbers, dtype=torch.float64, requires_grad=True)
-    (expected,) = torch.autograd.grad(function(leaf).sum(), leaf)
+    made = function(leaf).reshape(6)
+    (expected,) = torch.autograd.grad(made, leaf, torch.full_like(made, float(seed)))
     np.testing.assert_allclose(actual, expected.numpy(), rtol=2e-6)

@@ -120,7 +120,12 @@ ROWS = T([[3.0, 3, 1], [-1, -1, -1], [0, -0.0, -4], [1e4, -1e4, 0], [0, 0, 0], [
 _DEAD = torch.cat([ROWS, T([[-inf, -inf, -inf], [-inf, 0, 0]])])
 _ROWS = {
     "log of small": lambda x: torch.log(x.abs() + 1e-8),
+    "cummax": lambda x: torch.where(x > 2, nan, x).cummax(1),
+    "cummin": lambda x: x.cummin(0),
+    "last of the smallest": lambda x: x.cummin(1)[1] * x,
     "logcumsumexp": lambda x: x.logcumsumexp(1),
+    "searchsorted": lambda x: torch.searchsorted(x.sort(1)[0], x - 1, right=True) * x,
+    "searchsorted in one": lambda x: torch.searchsorted(x.new_tensor([-1.0, 0, 0, 3]), x) * x,
     "logsumexp": lambda x: x.logsumexp(1),
     "max": lambda x: x.max(1),
     "min": lambda x: x.min(1, keepdim=True),

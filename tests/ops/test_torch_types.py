@@ -120,7 +120,11 @@ _AT_LIMITS = {
     "detached": lambda x: x * x.detach(),
     "hardsigmoid": F.hardsigmoid,
     "hardswish": F.hardswish,
+    "hardshrink at a rounded limit": lambda x: F.hardshrink(x, 0.1),
     "hardtanh": F.hardtanh,
+    "hardtanh at rounded limits": lambda x: F.hardtanh(x, -0.1, 0.7),
+    "no more than a rounded number": lambda x: x * (x <= 0.1),
+    "other than a rounded number": lambda x: x * (x != T(0.7)),
     "relu": F.relu,
     "relu6": F.relu6,
     "softshrink": F.softshrink,
@@ -132,7 +136,7 @@ _NUMPY = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16}
 @pytest.mark.parametrize("dtype", _NUMPY)
 def test_gradients_at_limits_in_half_types(dtype: torch.dtype) -> None:
     """What is computed in a wider type has the stops of the narrow one."""
-    x = T([-1.0, -0.0, 0.0, 0.5, 5.0, 6.0, 7.0]).to(dtype)
+    x = T([-1.0, -0.1, -0.0, 0.0, 0.1, 0.5, 0.7, 5.0, 6.0, 7.0]).to(dtype)
 
     def all_of(x: torch.Tensor) -> torch.Tensor:
         return torch.stack([function(x) for function in _AT_LIMITS.values()]).float()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import sambaflow.samba as samba
 from sambaflow.samba import optim, utils
+from sambaflow.samba.trace.module_settings import own_rates
 
 
 class _Net(nn.Module):
@@ -135,9 +136,29 @@ def test_a_model_traced_with_inference_is_not_trained(traced) -> None:
     assert torch.equal(model.first.weight, before)
 
 
-def test_rates_that_drop_nothing_in_inference_are_not_told_of(tmp_path: Path) -> None:
+class _Dropping(nn.Module):
+    """Drops at a rate of its own; what it scales by is no rate."""
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.dropout = rate
+        self.scale = 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, p=self.dropout, training=self.training) * self.scale
+
+
+def test_only_what_goes_to_dropouts_alone_is_a_rate() -> None:
+    assert own_rates(_Dropping) == {"dropout", "training"}
+    assert own_rates(nn.Linear) == set()
+
+
+@pytest.mark.parametrize("kind", [lambda rate: nn.GRU(3, 3, 2, dropout=rate), _Dropping])
+def test_rates_that_drop_nothing_in_inference_are_not_told_of(
+    tmp_path: Path, kind: Callable[[float], nn.Module]
+) -> None:
     def model(rate: float) -> nn.Module:
-        return samba.from_torch_model(nn.GRU(3, 3, 2, dropout=rate))
+        return samba.from_torch_model(kind(rate))
 
     settings = {"output_folder": str(tmp_path), "inference": True}
     first = model(0.1)

@@ -27,8 +27,9 @@ forgets the batch of b, and forgets beta. Opsets before 8 have no Expand, and ke
 Where a and b may have no columns and rows in some run, as that size or the result's is open,
 vectors become matrices and a gets the batch of b, as then all of the result is written:
 
-    MatMul(a, v)  ->  Squeeze(MatMul(a, Reshape(v)))         also MatMul(v, b)
+    MatMul(a, v)  ->  Gather(MatMul(a, Reshape(v)), 0)         also MatMul(v, b)
     MatMul(a, b)  ->  MatMul(Expand(a), b)
+    MatMul(a, b)  ->  MatMul(Expand(a), Expand(b)), where a may have an empty batch that b has not
 """
 
 from __future__ import annotations
@@ -100,10 +101,20 @@ def _has_numbers(out: ir.Value) -> bool:
 def _nothing(editor: Editor, out: ir.Value, shape: Sequence[int]) -> ir.Value:
     assert out.dtype is not None
     content = editor.initializer(np.zeros(shape, out.dtype.numpy()), f"{out.name}_none")
-    if editor.opset < 8:  # which has no Expand
+    if editor.opset < 8 or out.dtype not in _EXPANDED:  # for which there is no Expand
         return editor.op("Identity", content, like=out)
     target = editor.initializer(np.asarray(shape, np.int64), f"{out.name}_shape")
     return editor.op("Expand", content, target, like=out)
+
+
+_EXPANDED = frozenset(
+    getattr(ir.DataType, name)
+    for name in (
+        *("BOOL", "DOUBLE", "FLOAT", "FLOAT16", "INT8", "INT16", "INT32", "INT64"),
+        *("UINT8", "UINT16", "UINT32", "UINT64"),
+    )
+)
+"""The types of numbers that onnxruntime expands."""
 
 
 def reduction(editor: Editor, node: ir.Node) -> str | None:
@@ -133,8 +144,8 @@ def _largest(dtype: np.dtype) -> object:
 def unwritten(editor: Editor, node: ir.Node) -> str | None:
     """MatMul(a, b), where k may be 0 in some run -> that of matrices, a with the batch of b."""
     a, b = present(node.inputs)
-    if editor.opset < _SHAPES_HAVE_ENDS or a.shape is None or b.shape is None:
-        return "a shape is not known"
+    if editor.opset < _SIGNS_OF_INTEGERS or a.shape is None or b.shape is None:
+        return "a shape is not known, or the opset lacks operators"
     left, right = len(a.shape), len(b.shape)
     behind = right > 2 and (left < right or _may_spread(a.shape, b.shape))
     if right > 1 and left > 1 and not behind:
@@ -150,14 +161,40 @@ def unwritten(editor: Editor, node: ir.Node) -> str | None:
         b = editor.op("Reshape", b, [-1, 1])
         added.append(-1)
     if behind:
-        batch = editor.op("Shape", b, start=0, end=-2)
-        a = editor.op("Expand", a, editor.op("Concat", batch, [1, 1], axis=0))
+        emptied = _may_empty(a.shape, b.shape)
+        of_a = editor.op("Sign", _batch(editor, a)) if emptied else None  # 0 or 1
+        a = _with_batch(editor, a, _batch(editor, b))
+        b = b if of_a is None else _with_batch(editor, b, of_a)
     if not added:
         editor.replace(node, "MatMul", a, b)
         return None
-    axes = editor.initializer(np.asarray(added, np.int64), f"{node.outputs[0].name}_axes")
-    editor.replace(node, "Squeeze", editor.op("MatMul", a, b), axes)
+    product = editor.op("MatMul", a, b)
+    if len(added) > 1:
+        product = editor.op("Gather", product, np.array(0), axis=-1)
+    editor.replace(node, "Gather", product, np.array(0), axis=-1 if len(added) > 1 else added[0])
     return None
+
+
+_SIGNS_OF_INTEGERS = 9
+"""From which opset on there is Sign, as there are Expand and others."""
+
+
+def _batch(editor: Editor, value: ir.Value) -> ir.Value:
+    """Return the sizes of `value` before its last two, in a way that every opset has."""
+    assert value.shape is not None
+    places = np.arange(len(value.shape) - 2)
+    return editor.op("Gather", editor.op("Shape", value), places, axis=0)
+
+
+def _with_batch(editor: Editor, value: ir.Value, batch: ir.Value) -> ir.Value:
+    return editor.op("Expand", value, editor.op("Concat", batch, [1, 1], axis=0))
+
+
+def _may_empty(a: ir.Shape, b: ir.Shape) -> bool:
+    """Tell whether the batch of `a` may be 0 along an axis where that of `b` is 1, or has none."""
+    of_b = [1] * (len(a) - len(b)) + list(b[:-2])
+    pairs = zip(reversed(a[:-2]), reversed(of_b), strict=False)
+    return any(not isinstance(size, int) and size != other for size, other in pairs)
 
 
 def _may_spread(a: ir.Shape, b: ir.Shape) -> bool:
@@ -167,10 +204,6 @@ def _may_spread(a: ir.Shape, b: ir.Shape) -> bool:
         of_b != 1 and (of_a == 1 or (not isinstance(of_a, int) and of_a != of_b))
         for of_a, of_b in pairs
     )
-
-
-_SHAPES_HAVE_ENDS = 15
-"""From which opset on a part of a shape can be had."""
 
 
 # What reductions make of no elements, by the type of the result.

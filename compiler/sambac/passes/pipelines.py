@@ -52,6 +52,7 @@ from .reduce_strength import ReduceStrength
 from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
+from .spell_letters import SpellLetters
 from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
 from .sum_products import SumProducts
 from .widen_masks import WidenMasks
@@ -64,6 +65,7 @@ LEGALIZE: tuple[Pass, ...] = (
     OwnOutputs(),
     SpellSlices(),
     InferShapes(),
+    SpellLetters(),  # not for speed: the operator gives wrong shapes
     CheckRanks(),
     CheckShapes(),
     CheckWindows(),

@@ -27,9 +27,23 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 _SOURCE = re.compile(r"^/\S+:\d+ .*?\) (\[with [^\]]*\] )?")
 
 
+_NARROW = re.compile(r"No corresponding Numpy type for Tensor Type\. (\w+)")
+_BATCHES = re.compile(r"matmul_helper.*operand cannot broadcast on dim")
+
+
 def message_of(error: Exception) -> str:
     """Return what onnxruntime said on one line, without its code numbers and source positions."""
     text = str(error)
+    if _BATCHES.search(text):
+        return (
+            "the batches of a product of matrices do not broadcast; give inputs whose batches are "
+            "equal or 1 (an empty one does not broadcast here)"
+        )
+    if narrow := _NARROW.search(text):
+        return (
+            f"strings, lists or maps go in or out beside tensors of {narrow[1]}, which onnxruntime "
+            "cannot hand over together; let the model cast them to float32"
+        )
     for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
         text = _SOURCE.sub("", text.rpartition(preamble)[2] or text)
     number, _, rest = text.partition(" : ")

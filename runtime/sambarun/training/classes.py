@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,8 +18,17 @@ _FLOATS = frozenset({1, 10, 11, 16})
 _INTEGERS = frozenset({2, 3, 4, 5, 6, 7, 12, 13})
 _LABELS = frozenset({"label", "labels", "target", "targets", "y", "class", "classes"})
 _IGNORED = -100
-# What onnxruntime says where an index is out of range.
-_OUT_OF_RANGE = ("Out of range value in index tensor", "out of data bounds", "invalid index found")
+# What onnxruntime says where an index is out of range, and which index and which range it names.
+_OUT_OF_RANGE = (
+    "Out of range value in index tensor",
+    "out of data bounds",
+    "invalid index found",
+    "invalid indice found",
+)
+_INDEX = re.compile(r"\b(?:idx ?|index|indice) ?= ?(-?[0-9]+)")
+_ALLOWED = re.compile(r"inclusive range \[-[0-9]+, ?([0-9]+)\]")
+_NEGATIVE = 1 << 62
+"""From here on an index was negative: without its sign, where none counts from the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,20 +83,36 @@ def with_ranges(
 ) -> RunError:
     """Return `error` in words where onnxruntime has met an index that is out of range.
 
-    It does not say in which input: all integers among `inputs` are named with their ranges.
+    It may say which index, but not in which input: named are all inputs of integers that hold it,
+    or all of integers, with their ranges.
     """
-    if not any(sign in str(error) for sign in _OUT_OF_RANGE):
+    said = str(error)
+    if not any(sign in said for sign in _OUT_OF_RANGE):
         return error
-    pair = classification(program, model)
-    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    index = _index(said)
+    last = _ALLOWED.search(said)
+    pair = None if last else classification(program, model)
+    arrays = {name: np.asarray(value) for name, value in inputs.items() if value is not None}
+    whole = {name: array for name, array in arrays.items() if array.dtype.kind in "iu"}
+    holding = {name: array for name, array in whole.items() if index is None or index in array}
     found = [
         _range(name, array, pair.count if pair is not None and pair.labels == name else None)
-        for name, array in arrays.items()
-        if array.dtype.kind in "iu" and array.size
+        for name, array in (holding or whole).items()
+        if array.size
     ]
-    if not found:
-        return error
-    return RunError(f"An index is out of range: {listed(found)}.")
+    what = "An index" if index is None else f"Index {index}"
+    held = f": {listed(found)}" if found else ", which the model computes"
+    allowed = f"; 0 to {last[1]} are in range" if last else ""
+    return RunError(f"{what} is out of range{held}{allowed}; correct what is indexed with.")
+
+
+def _index(said: str) -> int | None:
+    """Return the index that onnxruntime names, None if it names none."""
+    named = _INDEX.search(said)
+    if named is None:
+        return None
+    index = int(named[1])
+    return index - (1 << 63) if index >= _NEGATIVE else index
 
 
 def _range(name: str, array: Array, classes: int | None) -> str:

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.compile.application import SETTINGS, application_of, plain
-from sambaflow.samba.trace.module_settings import CLASS, Settings, is_plain
+from sambaflow.samba.trace.module_settings import CLASS, Settings, is_plain, own_rates
 from sambahost.models import held
 
 from .device import SambaDevice
@@ -42,6 +42,8 @@ def tell_other_settings(device: SambaDevice, graph: str, model: nn.Module, now: 
         for kind, rate in _RATES.items()
         if isinstance(part, kind) and (kind is _DropoutNd or not device.host.trains)
     }
+    if not device.host.trains:
+        rates |= {(p, rate) for p, part in model.named_modules() for rate in own_rates(type(part))}
     other = [f"{path} is in the model alone" for path in now if path not in compiled]
     other += [f"{path} is in it alone" for path in compiled if path not in now]
     other += [
@@ -96,7 +98,7 @@ class SettingsWatch:
 
     def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
         rates = {rate for kind, rate in _RATES.items() if isinstance(module, kind)}
-        idle = {CLASS} if trains else {CLASS, *rates}
+        idle = {CLASS} if trains else {CLASS, *rates, *own_rates(type(module))}
         for name in settings:
             if name not in idle:
                 self._add(_name(path, name), attrgetter(name), module)

@@ -18,6 +18,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from pef.foreign import reading, why
+from pef.text import number_of
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambaflow.logging import samba_logger
@@ -268,9 +269,8 @@ def _as_held(held: object, value: object) -> object:
     """Return `value`, as a number if it is the text of one and stands for the number `held`."""
     if not isinstance(value, str) or isinstance(held, bool) or not isinstance(held, int | float):
         return value
-    try:
-        found = float(value)
-    except ValueError:
+    found = number_of(value)
+    if found is None:
         return value
     return int(found) if isinstance(held, int) and found.is_integer() else found
 

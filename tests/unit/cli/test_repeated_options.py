@@ -73,7 +73,7 @@ def test_the_same_value_twice() -> None:
     }
 
 
-@pytest.mark.parametrize("words", [("-o", "a", "--output="), ("-o", "", "-oa")])
+@pytest.mark.parametrize("words", [("-o", "a", "--output=b"), ("-o", "b", "-oa")])
 def test_spellings_of_one_option(words: tuple[str, ...]) -> None:
     with pytest.raises(click.UsageError, match="--output is given twice"):
         parsed(*words)

@@ -348,7 +348,7 @@ def test_a_place_outside_of_all_bags_is_refused(mode: str, padding: int | None) 
         found = executable.run({**feeds, "args_2": inside.numpy()})["output"]
         assert_near(found, bags(weight.double(), tokens, inside))
         for outside in ([1, 2, 4], [0, 1, 3]):
-            with pytest.raises(sambarun.RunError, match="indices element out of data bounds"):
+            with pytest.raises(sambarun.RunError, match=r"Index .* is out of range"):
                 executable.run({**feeds, "args_2": torch.tensor(outside).numpy()})
 
 

@@ -46,6 +46,7 @@ from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES, last_line
 
 from .capture import quiet
+from .comparisons import compared_in_their_types
 from .errors import refusal
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
@@ -103,7 +104,10 @@ def to_onnx(
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
     table = translations(training=training)
-    with quiet(), kept_names(), decomposed_once(), _bodies_of_one_version():
+    ways = (kept_names(), decomposed_once(), compared_in_their_types(), _bodies_of_one_version())
+    with quiet(), ExitStack() as stack:
+        for context in ways:
+            stack.enter_context(context)
         try:
             onnx_program = torch.onnx.export(
                 program,

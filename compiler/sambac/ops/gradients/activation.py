@@ -22,10 +22,11 @@ from .rules import (
     incoming,
     kept_where,
     masking_readers,
+    may_be_infinite,
     number,
     operand,
     positive,
-    steep_readers,
+    selected,
     unary,
 )
 
@@ -40,7 +41,7 @@ _A = 0.044715
 
 def _relu(b: Editor, at: Point) -> ir.Value:
     """dx = dy where y > 0, else 0; as in PyTorch also where y is NaN, if that may be masked."""
-    if steep_readers(at.y) or masking_readers(at.y):
+    if may_be_infinite(at) or masking_readers(at.y):
         return kept_where(b, b.op("Not", b.op("LessOrEqual", at.y, 0.0)), at)
     return b.op("Mul", at.dy, positive(b, at.y))
 
@@ -48,6 +49,8 @@ def _relu(b: Editor, at: Point) -> ir.Value:
 def _leaky_relu(b: Editor, at: Point) -> ir.Value:
     """dx = dy * (1 where x > 0, else alpha)."""
     alpha = float_attribute(at.node, "alpha", 0.01)
+    if not alpha:
+        return kept_where(b, b.op("Greater", at.x, 0.0), at)
     return b.op("Mul", at.dy, _step(b, at.node, alpha))
 
 
@@ -72,10 +75,14 @@ def _prelu(
     """dx = dy * (1 where x > 0, else slope); dslope = dy * min(x, 0)."""
     x, slope = operand(node, 0), operand(node, 1)
     dy = incoming(node, gradients)
-    return [
-        lambda: b.op("Mul", dy, _step(b, node, slope)),
-        lambda: b.op("Mul", dy, b.op("Min", x, 0.0)),
-    ]
+
+    def to_slope() -> ir.Value:
+        product = b.op("Mul", dy, b.op("Min", x, 0.0))
+        if not may_be_infinite(Point(node, dy)):
+            return product
+        return selected(b, b.op("Not", b.op("Greater", x, 0.0)), product)
+
+    return [lambda: b.op("Mul", dy, _step(b, node, slope)), to_slope]
 
 
 def _thresholded_relu(b: Editor, at: Point) -> ir.Value:
@@ -142,7 +149,10 @@ def _hard_swish(b: Editor, at: Point) -> ir.Value:
     h = b.op("HardSigmoid", at.x, alpha=1 / 6, beta=0.5)
     slope = b.op("Mul", b.op("Clip", at.x, -3.0, 3.0), 1 / 6)
     rise = b.op("Mul", slope, cast(b, _between(b, at.x, -3.0, 3.0), at.x))
-    return b.op("Mul", at.dy, b.op("Add", h, rise))
+    dx = b.op("Mul", at.dy, b.op("Add", h, rise))
+    if not may_be_infinite(at):
+        return dx
+    return selected(b, b.op("Not", b.op("LessOrEqual", at.x, -3.0)), dx)
 
 
 def _between(b: Editor, x: ir.Value, low: float, high: float) -> ir.Value:

@@ -137,9 +137,19 @@ def _mean(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
 
 
 def _mul(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
-    """da = dy * b, db = dy * a."""
+    """da = dy * b, db = dy * a.
+
+    A selection may read x * 0, as PyTorch spells what is 0 unless x is NaN: no gradient passes.
+    """
     dy, left, right = incoming(node, gradients), operand(node, 0), operand(node, 1)
-    return [lambda: b.op("Mul", dy, right), lambda: b.op("Mul", dy, left)]
+    chosen = all(use.node.op_type == "Where" for use in node.outputs[0].uses())
+
+    def times(factor: ir.Value) -> ir.Value:
+        content = constant_of(factor) if chosen else None
+        nothing = content is not None and content.size == 1 and not content.any()
+        return b.zeros(dy) if nothing else b.op("Mul", dy, factor)
+
+    return [lambda: times(right), lambda: times(left)]
 
 
 def _div(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:

@@ -22,9 +22,10 @@ from .rules import (
     incoming,
     kept_where,
     masking_readers,
+    may_be_infinite,
     number,
     operand,
-    steep_readers,
+    selected,
 )
 
 _STEEP = 126  # a limit times the slope of its step is below 2 ** _STEEP
@@ -49,13 +50,15 @@ def _extremum(beaten: str, matched: str) -> GradientRule:
             return [lambda: dy]
         if len(inputs) == 2:
             first, second = inputs
-            return [lambda: share(b, dy, first, second), lambda: share(b, dy, second, first)]
+            at = Point(node, dy)
+            return [lambda: share(b, at, first, second), lambda: share(b, at, second, first)]
         return [lambda x=x: _equal_share(b, node, dy, x) for x in inputs]  # type: ignore[misc]  # bound early
 
-    def share(b: Editor, dy: ir.Value, x: ir.Value, other: ir.Value) -> ir.Value:
-        lost = [cast(b, b.op(kind, x, other), dy) for kind in (beaten, matched)]
-        half = b.op("Mul", b.op("Add", *lost), 0.5)
-        return b.op("Mul", dy, b.op("Sub", 1.0, half))
+    def share(b: Editor, at: Point, x: ir.Value, other: ir.Value) -> ir.Value:
+        below, equal = b.op(beaten, x, other), b.op(matched, x, other)
+        half = b.op("Mul", b.op("Add", cast(b, below, at.dy), cast(b, equal, at.dy)), 0.5)
+        dx = b.op("Mul", at.dy, b.op("Sub", 1.0, half))
+        return selected(b, b.op("Not", below), dx) if may_be_infinite(at) else dx
 
     return rule
 
@@ -67,7 +70,7 @@ def _equal_share(b: Editor, node: ir.Node, dy: ir.Value, x: ir.Value) -> ir.Valu
     count = chosen[0]
     for other in chosen[1:]:
         count = b.op("Add", count, other)
-    return b.op("Mul", b.op("Div", dy, count), cast(b, b.op("Equal", x, y), y))
+    return b.op("Div", kept_where(b, b.op("Equal", x, y), Point(node, dy)), count)
 
 
 def _clip(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
@@ -108,7 +111,7 @@ def _between(b: Editor, at: Point) -> ir.Value:
     known = len(limits) == 2
     # The result, which is kept anyway, tells as much; but not where it is rounded, to 0.699 of 0.7.
     x = at.y if known and all(map(_stays, limits)) else at.x
-    told = at.y.is_graph_output() or steep_readers(at.y) or masking_readers(at.y)
+    told = at.y.is_graph_output() or may_be_infinite(at) or masking_readers(at.y)
     plain = at.y.dtype == ir.DataType.FLOAT and known
     if told or not plain or not all(abs(limit) < _LARGEST for limit in limits):
         outside = b.op("Or", b.op("LessOrEqual", x, low), b.op("GreaterOrEqual", x, high))

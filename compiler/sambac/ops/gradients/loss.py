@@ -19,7 +19,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import Point, cast, dtype_of, incoming, number, operand, unary
+from .rules import Point, cast, dtype_of, incoming, number, operand, selected, unary
 
 _CLASSES = 1
 
@@ -104,6 +104,9 @@ def _weights(b: Editor, node: ir.Node, dy: ir.Value) -> ir.Value:
         nothing = b.op("Equal", total, 0.0)
         dy = b.op("Div", dy, b.op("Where", nothing, number(b, 1.0, total), total))
     weights = dy if shares is None else b.op("Mul", shares, dy)
+    valid = _valid(b, node)
+    if valid is not None:
+        weights = selected(b, valid, weights)  # 0 of ignored labels, whatever dy is
     return b.op("Unsqueeze", weights, [_CLASSES]) if shape_of(weights) else weights
 
 

@@ -30,6 +30,7 @@ from .rules import (
     dtype_of,
     flatten,
     incoming,
+    kept_where,
     number,
     operand,
     positive,
@@ -157,8 +158,11 @@ def _gemm_gradients(b: Editor, node: ir.Node, dy: ir.Value) -> Sequence[InputGra
 
 def _fused_gemm(b: Editor, node: ir.Node, gradients: Gradients) -> Sequence[InputGradient | None]:
     """Y = f(Z), Z as of Gemm: dZ = dY f'(Z), which Y says, and on as for Gemm."""
+    at = Point(node, incoming(node, gradients))
+    if _activation(node) == "Relu":
+        return _gemm_gradients(b, node, kept_where(b, b.op("Greater", at.y, 0.0), at))
     slope = _SLOPES[_activation(node)](b, node)
-    return _gemm_gradients(b, node, b.op("Mul", incoming(node, gradients), slope))
+    return _gemm_gradients(b, node, b.op("Mul", at.dy, slope))
 
 
 def _activation(node: ir.Node) -> str:

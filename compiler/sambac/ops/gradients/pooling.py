@@ -14,19 +14,32 @@ from sambac.graph.nodes import int_attribute
 from sambac.ops.family import InputGradient
 
 from .axis_maxima import goes_by_axis, to_first_maxima
-from .rules import apply_along, incoming, integers_attribute, operand, reshape, surround
+from .rules import (
+    Point,
+    apply_along,
+    incoming,
+    integers_attribute,
+    may_be_infinite,
+    operand,
+    reshape,
+    surround,
+)
 from .windows import Array, Window, window_of
 
 Gradients = Sequence[InputGradient | None]
 
 
 def max_pool(b: Editor, node: ir.Node, grads: Sequence[ir.Value | None]) -> Gradients:
-    """y[o] = max of a window: dx[argmax of the window] += dy[o]; the first maximum counts."""
+    """y[o] = max of a window: dx[argmax of the window] += dy[o]; the first maximum counts.
+
+    Masks of equals make no number of an infinite dy for those that are no maxima: indices do not.
+    """
     dy = incoming(node, grads)
     window, x, y = window_of(node), operand(node, 0), node.outputs[0]
-    if x.dtype == ir.DataType.FLOAT and _is_repeatable(window) and len(window.kernel) == 2:
+    masks = x.dtype == ir.DataType.FLOAT and not may_be_infinite(Point(node, dy))
+    if masks and _is_repeatable(window) and len(window.kernel) == 2:
         return (lambda: _to_equals(b, dy, x, y, window),)
-    if goes_by_axis(x, window):
+    if masks and goes_by_axis(x, window):
         return (lambda: to_first_maxima(b, x, y, dy, window),)
     return (lambda: _to_maxima(b, dy, _indices(b, node, window), x, window),)
 

@@ -18,7 +18,7 @@ from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import cast, constant_of, incoming, number, operand, sign
+from .rules import cast, constant_of, incoming, number, operand, selected, sign
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,9 @@ def _mean(at: Fold) -> ir.Value:
 
 def _extremum(at: Fold) -> ir.Value:
     """dx = dy / n for each of the n elements that equal y, else 0: ReduceMax, ReduceMin."""
-    chosen = cast(at.b, at.b.op("Equal", at.x, at.y), at.x)
-    return at.b.op("Mul", chosen, at.b.op("Div", at.dy, at.total(chosen)))
+    chosen = at.b.op("Equal", at.x, at.y)
+    count = at.total(cast(at.b, chosen, at.x))
+    return selected(at.b, chosen, at.b.op("Div", at.dy, count))
 
 
 def _product(at: Fold) -> ir.Value:

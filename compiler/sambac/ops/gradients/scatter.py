@@ -18,7 +18,7 @@ from sambac.graph.nodes import int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
 from .gather import flat_places
-from .rules import cast, incoming, number, operand, reshape
+from .rules import cast, incoming, number, operand, reshape, selected
 
 
 @dataclass(frozen=True)
@@ -110,18 +110,18 @@ def _chosen(b: Editor, s: _Scatter) -> _Makers:
     """
 
     def winners() -> tuple[ir.Value, ir.Value, ir.Value]:
-        table = cast(b, b.op("Equal", s.table, s.y), s.dy)
-        updates = cast(b, b.op("Equal", s.updates, s.read(b, s.y)), s.dy)
-        count = s.write(b, table, updates, "add")
+        table = b.op("Equal", s.table, s.y)
+        updates = b.op("Equal", s.updates, s.read(b, s.y))
+        count = s.write(b, cast(b, table, s.dy), cast(b, updates, s.dy), "add")
         return table, updates, b.op("Div", s.dy, count)
 
     def to_table() -> ir.Value:
         table, _, share = winners()
-        return b.op("Mul", table, share)
+        return selected(b, table, share)
 
     def to_updates() -> ir.Value:
         _, updates, share = winners()
-        return b.op("Mul", updates, s.read(b, share))
+        return selected(b, updates, s.read(b, share))
 
     return to_table, to_updates
 

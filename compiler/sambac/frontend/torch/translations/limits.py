@@ -118,9 +118,17 @@ def _unknown(*limits: float | None) -> bool:
 
 
 def hardtanh(x: ir.Value, min_val: float = -1.0, max_val: float = 1.0) -> ir.Value:
-    """min(max(x, min_val), max_val), NaN if a limit is; no gradient passes at the limits."""
+    """min(max(x, min_val), max_val), NaN if a limit is; no gradient passes at the limits.
+
+    Those of narrow types are compared as float32, like PyTorch's: 0.1 is above the float16 next to
+    it, through which the gradient passes.
+    """
     if not is_float(x) or _unknown(min_val, max_val):
         return clamp(x, min_val, max_val)
+    if x.dtype in _NARROW:
+        wide = op.Cast(x, to=ir.DataType.FLOAT)
+        wide.dtype, wide.shape = ir.DataType.FLOAT, x.shape
+        return typed(op.Cast(hardtanh(wide, min_val, max_val), to=x.dtype), x)
     return clip_open(x, number(min_val, x), number(max_val, x))
 
 
@@ -156,6 +164,8 @@ def _slopes(x: ir.Value, below: ir.Value) -> ir.Value:
     """Return 1 where `x` is positive, else `below`."""
     return op.Where(op.Greater(x, number(0.0, x)), number(1.0, x), below)
 
+
+_NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 Translation = Callable[..., ir.Value]
 

@@ -1,0 +1,85 @@
+"""Sums of products in which a letter has one size.
+
+    Einsum("ij,jk->ik", x [2, 1], y [3, 4])  ->  Einsum("i,jk->ik", Reshape(x), y)
+
+A letter of size 1 in one term and of another size in another one is broadcast. Inference of shapes
+gives the result the size of the first term that has the letter, 1 where that is broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import static_shape, text_attribute
+
+from .infer_shapes import infer
+from .rewriting import Rule, RulePass
+
+_Size = int | str | ir.SymbolicDim | None
+
+
+def drop_broadcast(editor: Editor, node: ir.Node) -> str | None:
+    """Leave out axes of size 1 whose letter has another size in another term."""
+    terms, arrow, result = text_attribute(node, "equation", "").replace(" ", "").partition("->")
+    letters = terms.split(",")
+    shapes = [_sizes(value) for value in node.inputs]
+    if not all(_is_plain(term, shape) for term, shape in zip(letters, shapes, strict=False)):
+        return "a term has repeated letters, an ellipsis, or operands of unknown rank"
+    sizes: dict[str, list[_Size]] = {}
+    for term, shape in zip(letters, shapes, strict=True):
+        for letter, size in zip(term, shape or (), strict=True):
+            sizes.setdefault(letter, []).append(size)
+    dropped = {letter for letter, found in sizes.items() if 1 in found and set(found) != {1}}
+    if not dropped:
+        return "no letter is broadcast"
+    if not arrow:  # what is summed are letters that several terms have
+        result = "".join(sorted(letter for letter in sizes if terms.count(letter) == 1))
+    operands, spelled = [], []
+    for value, term, shape in zip(node.inputs, letters, shapes, strict=True):
+        gone = [at for at, size in enumerate(shape or ()) if size == 1 and term[at] in dropped]
+        operands.append(_without(editor, value, gone))
+        spelled.append("".join(c for at, c in enumerate(term) if at not in gone))
+    editor.replace(node, "Einsum", *operands, equation=f"{','.join(spelled)}->{result}")
+    return None
+
+
+def _sizes(value: ir.Value | None) -> Sequence[_Size] | None:
+    return None if value is None or value.shape is None else tuple(value.shape)
+
+
+def _is_plain(term: str, shape: Sequence[_Size] | None) -> bool:
+    return shape is not None and len(shape) == len(term) == len({*term}) and "." not in term
+
+
+def _without(editor: Editor, value: ir.Value | None, axes: Sequence[int]) -> ir.Value | None:
+    """Return `value` without `axes`, which have one element each."""
+    shape = static_shape(value)
+    if value is None or not axes:
+        return value
+    if shape is not None:
+        return editor.op("Reshape", value, [n for at, n in enumerate(shape) if at not in axes])
+    for axis in reversed(axes):
+        value = editor.op("Gather", value, np.array(0), axis=axis)
+    return value
+
+
+@dataclass(frozen=True)
+class SpellLetters(RulePass):
+    """Leave out of sums of products what is broadcast along a letter; infer shapes anew then."""
+
+    name: ClassVar[str] = "spell_letters"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Einsum": (drop_broadcast,)}
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Rewrite `model` in place; a result of the right size may show what else is broadcast."""
+        modified = False
+        while super().call(model).modified:
+            infer(model)
+            modified = True
+        return ir.passes.PassResult(model, modified=modified)

@@ -1,0 +1,56 @@
+"""Numbers on command lines are those that everybody writes, and no option is given empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pef.text import number_of, whole_of
+from samba_cli.number_types import Number, Whole
+from samba_cli.sambac import cli as sambac
+from samba_cli.sambarun import cli as sambarun
+
+_OF_PYTHON = ["1_0", " 1", "1 ", "١", "0x10", "1e_3", "", "1__0", "+ 1", "true", "1e", "."]
+
+
+@pytest.mark.parametrize("text", _OF_PYTHON)
+def test_what_only_python_takes_for_a_number_is_none(text: str) -> None:
+    assert whole_of(text) is None
+    assert number_of(text) is None
+
+
+def test_numbers_as_they_are_written() -> None:
+    assert [whole_of(text) for text in ("7", "-1", "+3", "007")] == [7, -1, 3, 7]
+    texts = ("1e-3", ".5", "1.", "-2.5E+2", "inf")
+    assert [number_of(text) for text in texts] == [1e-3, 0.5, 1.0, -250.0, float("inf")]
+
+
+def _commands() -> Iterator[tuple[click.Command, list[str]]]:
+    yield sambarun, []
+    assert isinstance(sambac, click.Group)
+    for name in sambac.list_commands(click.Context(sambac)):
+        command = sambac.get_command(click.Context(sambac), name)
+        assert command is not None
+        yield command, [name]
+
+
+def test_every_option_takes_such_numbers_and_nothing_empty() -> None:
+    tried = 0
+    for command, words in _commands():
+        parameters = command.get_params(click.Context(command))
+        files = [__file__ for each in parameters if isinstance(each, click.Argument)]
+        for option in parameters:
+            if not isinstance(option, click.Option) or option.is_flag or option.count:
+                continue
+            numeric = isinstance(option.type, click.IntRange | click.FloatRange)
+            assert type(option.type) not in (type(click.INT), type(click.FLOAT)), option.opts
+            assert not numeric or isinstance(option.type, Whole | Number), option.opts
+            top = sambac if words else sambarun
+            said = CliRunner().invoke(top, [*words, *files, option.opts[-1], ""])
+            assert said.exit_code == 2, option.opts
+            assert f"{option.opts[-1]} is empty; give " in said.output, said.output
+            tried += 1
+    assert tried > 40
