@@ -18,6 +18,7 @@ from sambac.facts import Roles
 from sambac.training.canonical import (
     OPSET,
     to_training_opset,
+    told_of_inner,
     train_dropouts,
     train_normalizations,
 )
@@ -258,3 +259,42 @@ def test_a_skip_that_does_not_fit_is_refused() -> None:
         }""")
     with pytest.raises(CompileError, match="a skip of 1x3x4 to an input of 1x2x4"):
         compile_model(model, CompileOptions(train=True, backward_from=("y",)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "by"), [("bool c = {1}, ", ""), ("", "s = Shape(x) w = Size(s) c = Equal(w, two)")]
+)
+def test_what_a_constant_chooses_trains_as_all_else(chosen: str, by: str) -> None:
+    """Its dropouts drop, its normalisations take statistics, and its weights move."""
+    numbers = ", ".join(f"float[3] {name} = {{1, 1, 1}}" for name in "rumv")
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
+        g (float[4, 3] x) => (float l) <{chosen} int64 two = {{2}}> {{
+            {by}
+            y = If (c) <
+                then_branch = t () => (float[4, 3] d) <{numbers}> {{
+                    n = BatchNormalization(x, r, u, m, v) d = Dropout(n) }},
+                else_branch = f () => (float[4, 3] e) <float[3] r = {{2, 2, 2}}> {{
+                    e = Mul(x, r) }}>
+            l = ReduceMean<keepdims = 0>(y)
+        }}""")
+    options = CompileOptions(train=True, optimizers=(SGD(lr=0.5),))
+    program = compile_model(model, options)
+    kinds = {symbol.name: symbol.kind for symbol in program.symbols}
+    assert {kinds[name] for name in ("r", "u")} == {SymbolKind.WEIGHT}
+    assert {kinds[name] for name in ("m", "v")} == {SymbolKind.BUFFER}
+    assert {"u__grad", "Dropout.p"} <= kinds.keys()
+
+
+def test_what_stays_in_a_branch_is_told_of(parse: Parse) -> None:
+    model = parse("""
+        g (float[4,3] x, bool c, float[3] m) => (float[4,3] y) {
+            y = If (c) <
+                then_branch = t () => (float[4,3] d) {
+                    [norm] n = BatchNormalization(x, m, m, m, m) [drop] d = Dropout(n) },
+                else_branch = f () => (float[4,3] e) { e = Identity(x) }>
+        }""")
+    told = told_of_inner(model, Roles(buffers=("m",)))
+    assert [text.partition(" while")[0] for text in told] == [
+        "'drop' drop nothing",
+        "'norm' keep their running statistics",
+    ]
