@@ -346,17 +346,12 @@ GROUPS: dict[str, list[Point]] = {
     ] + [
         # By factors that are no ratios of sizes. PyTorch's own gradient is that of a copy where a
         # size stays (5 by 1.1), though some of its kernels do not copy.
-        Point(f"{mode} {size} by {by}, corners: {corners}",
-              lambda x, mode=mode, corners=corners, by=by: F.interpolate(
-                  x, scale_factor=by, mode=mode, align_corners=corners),
+        Point(f"{mode} {size} by {by}",
+              lambda x, mode=mode, by=by: F.interpolate(x, scale_factor=by, mode=mode),
               (_image(1, 2, *size),), gradients=() if mode == "nearest" else None)
-        for size, by, modes in (
-            ((10,), 2.3, ("nearest", "linear")), ((5,), (1.1,), ("nearest", "linear")),
-            ((5, 7), (2.3, 1.7), ("nearest", "bilinear", "bicubic")),
-            ((5, 6), (1.1, 2.0), ("nearest", "bilinear")),
-            ((3, 4, 5), (1.4, 2.3, 2.6), ("nearest", "trilinear")))
-        for mode in modes
-        for corners in ((None,) if mode == "nearest" else (False, True))
+        for mode, size, by in (
+            ("nearest", (5, 3), (1.1, 2.0)), ("nearest", (5,), (1.1,)), ("linear", (10,), 2.3),
+            ("bicubic", (5, 4), (2.3, 0.7)), ("trilinear", (3, 4, 5), (1.4, 2.3, 2.6)))
     ],
     "transposed": [
         Point(f"{axes}d, {settings}",

@@ -1,7 +1,7 @@
 """How large onnxruntime makes a tensor that is resized by constant scales.
 
-n elements by a scale s are floor(n * s), which the kernel computes in float32 and rounds before, and the
-ONNX library in float64: 10 by 2.3 are 23 and 22 elements.
+n elements by a scale s are floor(n * s), which the kernel computes in float32 and rounds before,
+and the ONNX library in float64: 10 by 2.3 are 23 and 22 elements.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _scales(node: onnx.NodeProto) -> str:
     mode = given.get("coordinate_transformation_mode")
     if mode is not None and mode.s == b"tf_crop_and_resize":
         return ""
-    return node.input[1 if len(node.input) == _WITHOUT_REGIONS else 2]
+    return str(node.input[1 if len(node.input) == _WITHOUT_REGIONS else 2])
 
 
 def _axes(node: onnx.NodeProto, rank: int) -> list[int]:

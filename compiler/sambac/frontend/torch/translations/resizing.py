@@ -19,7 +19,6 @@ from types import MappingProxyType
 import numpy as np
 import onnx_ir as ir
 import torch
-from onnxscript.function_libs.torch_lib.ops import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .operators import constant, converted, is_float, op
@@ -106,11 +105,11 @@ def _single(kind: _Kind) -> Callable[..., ir.Value]:
     return weighed if kind.corners else nearest
 
 
-TRANSLATIONS = MappingProxyType({
+TRANSLATIONS: dict[Callable[..., object], Callable[..., ir.Value]] = {
     overload: translate
     for packet, kind in _KINDS.items()
     for overload, translate in ((packet.vec, _listed(kind)), (packet.default, _single(kind)))
-})  # fmt: skip
+}
 """The translations of interpolations of all kinds but the antialiased, by operator."""
 
 
@@ -125,32 +124,48 @@ def _resized(
     factors = [factor for factor in given or () if factor is not None]
     where = kind.place(align_corners)
     if len(factors) < kind.axes:
-        made: ir.Value = nn._aten_upsample_output_size(x, output_size, kind.mode, where)
-        return made
+        return _of_sizes(kind, x, output_size, where)
     image = [size for size in (x.shape or ())[2:] if isinstance(size, int)]
     wanted = [int(size * factor) for size, factor in zip(image, factors, strict=False)]
     is_short = all(float(np.float32(factor)) == factor for factor in factors)
     ratios = [size * factor for size, factor in zip(image, factors, strict=False)] == wanted
     if len(image) < kind.axes or (ratios and is_short):
-        made = nn._aten_upsample_scales(x, factors, kind.mode, where)
-        return made
+        return _by_factors(kind, x, factors, where)
     if ratios or align_corners:
-        goal = constant(np.asarray(wanted, np.int64))
-        made = nn._aten_upsample_output_size(x, goal, kind.mode, where)
-        return made
+        return _of_sizes(kind, x, constant(np.asarray(wanted, np.int64)), where)
     dtype = x.dtype
     assert dtype is not None
     if kind.mode == "nearest" or dtype == ir.DataType.DOUBLE:
         made = x
     elif is_float(x):
         made = converted(x, ir.DataType.FLOAT)
-    else:  # as PyTorch rounds whole numbers is not known
-        made = nn._aten_upsample_scales(x, factors, kind.mode, where)
-        return made
+    else:  # whole numbers, which are rounded in a way of their own
+        return _by_factors(kind, x, factors, where)
     double = dtype == ir.DataType.DOUBLE
     for axis in range(kind.axes):
         made = _along(kind, made, axis, _weights(kind, image, wanted, factors, axis, double=double))
     return converted(made, dtype)
+
+
+def _of_sizes(kind: _Kind, x: ir.Value, goal: ir.Value | None, where: str) -> ir.Value:
+    """Return `x` with the sizes `goal` behind those of batch and channels."""
+    whole = op.Concat(op.Shape(x, start=0, end=2), op.Cast(goal, to=ir.DataType.INT64), axis=0)
+    return op.Resize(x, None, None, whole, **_settings(kind, where))
+
+
+def _by_factors(kind: _Kind, x: ir.Value, factors: Sequence[float], where: str) -> ir.Value:
+    """Return `x` resized by `factors`, as onnxruntime does."""
+    scales = constant(np.asarray([1, 1, *factors], np.float32))
+    return op.Resize(x, None, scales, None, **_settings(kind, where))
+
+
+def _settings(kind: _Kind, where: str) -> dict[str, object]:
+    return {
+        "mode": kind.mode,
+        "coordinate_transformation_mode": where,
+        "nearest_mode": "floor",
+        "cubic_coeff_a": -0.75,
+    }
 
 
 def _weights(
