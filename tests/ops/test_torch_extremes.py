@@ -348,6 +348,15 @@ GROUPS: dict[str, list[Point]] = {
         for mode in ("bilinear", "bicubic")
         for size in ((8, 8), (2, 2), (3, 5), (1, 1))
         for corners in (True, False)
+    ] + [
+        # By factors that are no ratios of sizes. PyTorch's own gradient is that of a copy where a
+        # size stays (5 by 1.1), though some of its kernels do not copy.
+        Point(f"{mode} {size} by {by}",
+              lambda x, mode=mode, by=by: F.interpolate(x, scale_factor=by, mode=mode),
+              (_image(1, 2, *size),), gradients=() if mode == "nearest" else None)
+        for mode, size, by in (
+            ("nearest", (5, 3), (1.1, 2.0)), ("nearest", (5,), (1.1,)), ("linear", (10,), 2.3),
+            ("bicubic", (5, 4), (2.3, 0.7)), ("trilinear", (3, 4, 5), (1.4, 2.3, 2.6)))
     ],
     "transposed": [
         Point(f"{axes}d, {settings}",

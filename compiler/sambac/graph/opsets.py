@@ -19,6 +19,7 @@ the number of their inputs, which shows. Before, many changed their meaning alon
 # The exceptions: operators that mean something else from a version on, without looking different.
 _CHANGED_SILENTLY = {
     "AveragePool": 19,
+    "DFT": 20,
     "GridSample": 20,
     "GroupNormalization": 21,
     "RoiAlign": 16,

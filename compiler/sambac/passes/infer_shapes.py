@@ -17,6 +17,7 @@ from sambac.graph import protos
 from sambac.graph.nodes import all_nodes, subgraphs
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
+from sambac.graph.resized_sizes import RESIZING, resize_as_onnxruntime
 from sambac.graph.value_types import parse, read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, output_types
@@ -132,11 +133,13 @@ def _inferred(model: ir.Model) -> onnx.ModelProto:
     slice may not fit into the 32 bits in which it counts, as it would count for ever.
     """
     proto = _lean_message(model)
-    if WINDOWED.isdisjoint(node.op_type for node in proto.graph.node):
-        return _inferred_from(proto, model)
-    differing = differing_windows(proto.graph)
+    operators = {node.op_type for node in proto.graph.node}
+    differing = {} if WINDOWED.isdisjoint(operators) else differing_windows(proto.graph)
+    resized = not RESIZING.isdisjoint(operators)
     found = _inferred_from(proto, model)
-    while differing and count_as_onnxruntime(proto.graph, differing, found.graph):
+    while (differing and count_as_onnxruntime(proto.graph, differing, found.graph)) or (
+        resized and resize_as_onnxruntime(proto.graph, found.graph)
+    ):
         found = _inferred_from(proto, model)
     return found
 

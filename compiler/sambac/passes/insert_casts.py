@@ -1,10 +1,11 @@
 """Run operators on a wider type where onnxruntime has no kernel for their own.
 
     y = Op(x), x float16, no such kernel   ->  y = Cast(Op(Cast(x, float32)), float16)
-    Cast(Cast(y, float16), float32)        ->  y, where the casts are both from here
+    Cast(Cast(y, float16), float32)        ->  y, where the casts are both from here, of floats
 
 The casts stand before sections are cut, so that what crosses between sections carries the wide
-type: rounding at every border would make the result depend on the sections.
+type: rounding at every border would make the result depend on the sections. Whole numbers are
+narrow again behind each operator, as they may have gone around: 300 of uint8 is 44.
 
 Casts to the type of another value, where that type is known (`NameCasts`):
 
@@ -153,7 +154,8 @@ class _Caster:
             self.editor.go_behind(node)
             self.editor.put(cast)
             self._narrowed.append(cast)
-            wide[narrow] = {after: output}
+            if output.dtype is not None and output.dtype.is_floating_point():
+                wide[narrow] = {after: output}
 
     def _name(self, value: ir.Value, type_: str) -> str:
         return self.editor.names.value(f"{value.name}_{_short(type_)}")

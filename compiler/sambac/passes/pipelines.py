@@ -9,7 +9,8 @@
 
 and around differentiation
 
-    LEGALIZE_TRAINING, BEFORE_GRADIENTS, KEEP_FOR_GRADIENTS, LOWER_KEPT, AFTER_GRADIENTS
+    LEGALIZE_TRAINING, CHOSEN_BRANCHES, BEFORE_GRADIENTS, KEEP_FOR_GRADIENTS, LOWER_KEPT,
+    AFTER_GRADIENTS
 """
 
 from __future__ import annotations
@@ -158,6 +159,9 @@ LEGALIZE_TRAINING: tuple[Pass, ...] = tuple(
     for step in LEGALIZE
     if not isinstance(step, CheckKernels)
 )
+
+# Branches that constants choose, in the place of the choice.
+CHOSEN_BRANCHES: tuple[Pass, ...] = (FoldConstants(), InlineBranches(), EliminateDeadCode())
 
 # What differentiation wants: no dead code, no arithmetic on constants, no branches.
 BEFORE_GRADIENTS: tuple[Pass, ...] = (

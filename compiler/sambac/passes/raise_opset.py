@@ -4,7 +4,13 @@
         ->  Resize(x, -, scales; asymmetric, nearest_mode = floor, or ceil for what shrinks)
 
 What resizes as opsets before 11 say takes the pixels that onnxruntime takes for it: converters
-leave the attributes out, whose defaults mean another place for each pixel.
+leave the attributes out, whose defaults mean another place for each pixel. And of opsets before 21,
+with C channels in G groups,
+
+    GroupNormalization(x, scale [G], bias [G])
+        ->  GroupNormalization(x, scale', bias'),  scale' [C] = scale, each number C / G times
+
+which converters do where they happen to know C, and with the default of epsilon.
 """
 
 from __future__ import annotations
@@ -16,12 +22,19 @@ from onnx import defs
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.graph.nodes import all_nodes, text_attribute
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import all_nodes, input_at, int_attribute, text_attribute
+
+from .infer_shapes import infer
 
 # Operators that no converter brings over faithfully from opsets before the given one.
 _UNFAITHFUL = {"Hardmax": 13}
 # Before this opset a BatchNormalization that trains has two outputs more.
 _THREE_STATISTICS = 14
+# Before this opset a GroupNormalization scales groups, not channels.
+_SCALE_BY_CHANNEL = 21
+# Before this opset the mask of a Dropout that drops nothing is false everywhere, or a number.
+_FIRST_WITH_TRUE_MASKS = 12
 # Before this opset a Pad has its margins and their value as attributes.
 _FIRST_WITH_PADS_AS_INPUTS = 11
 # Before this opset a Resize has no attributes that say which pixels it takes.
@@ -52,8 +65,12 @@ def to_opset(model: ir.Model, name: str, wanted: int, purpose: str) -> None:
     differing = _differing(model, opset, wanted)
     if opset < _THREE_STATISTICS:
         _forget_statistics(model)
+    if opset < _FIRST_WITH_TRUE_MASKS:
+        _forget_masks(model)
     if opset < _FIRST_WITH_PADS_AS_INPUTS:
         _forget_unread_values(model)
+    if opset < _SCALE_BY_CHANNEL <= wanted:
+        _scale_channels(model, name)
     # Imported here: it takes half a second, and most inference never needs it.
     from onnxscript import version_converter
 
@@ -128,6 +145,52 @@ def _forget_statistics(model: ir.Model) -> None:
             node.resize_outputs(1)
 
 
+def _forget_masks(model: ir.Model) -> None:
+    """Drop the masks that dropouts of old opsets give, which nobody reads.
+
+    Raises `CompileError` where somebody does: since opset 12 they hold something else.
+    """
+    for node in all_nodes(model.graph):
+        if node.op_type == "Dropout" and node.domain == "" and len(node.outputs) > 1:
+            if _is_read(node):
+                raise CompileError(
+                    f"the mask of '{node.name or node.op_type}' is read, which holds something "
+                    "else since opset 12; export the model with that opset or a later one"
+                )
+            node.resize_outputs(1)
+
+
+def _scale_channels(model: ir.Model, name: str) -> None:
+    """Give each normalisation of groups the scale and the bias of each channel.
+
+    Raises `CompileError` where the number of channels is not known.
+    """
+    found = [
+        node
+        for node in all_nodes(model.graph)
+        if node.op_type == "GroupNormalization" and node.domain == ""
+    ]
+    if not found:
+        return
+    infer(model)
+    editor = Editor(model)
+    for node in found:
+        image = input_at(node, 0)
+        channels = None if image is None or image.shape is None else image.shape[1]
+        groups = int_attribute(node, "num_groups")
+        if not isinstance(channels, int) or channels % groups:
+            raise CompileError(
+                f"{name}: '{node.name or node.op_type}' of an opset before 21 normalises "
+                f"{channels} channels in {groups} groups, which are to be equal and known; give "
+                "the sizes of all inputs, or export the model with opset 21 or later"
+            )
+        editor.go_before(node)
+        for index in (1, 2):
+            column = editor.op("Reshape", node.inputs[index], [groups, 1])
+            rows = editor.op("Expand", column, [groups, channels // groups])
+            node.replace_input_with(index, editor.op("Reshape", rows, [channels]))
+
+
 def _forget_unread_values(model: ir.Model) -> None:
     """Drop the value of margins that are copied from the tensor, which no converter takes."""
     for node in all_nodes(model.graph):
@@ -138,8 +201,13 @@ def _forget_unread_values(model: ir.Model) -> None:
 
 def require_unread(node: ir.Node) -> None:
     """Raise `CompileError` if the statistics that a normalisation gives are results."""
-    if any(out.uses() or out.is_graph_output() for out in node.outputs[1:]):
+    if _is_read(node):
         raise CompileError(
             f"the running statistics of '{node.name}' are results of the model; export the model "
             "without them"
         )
+
+
+def _is_read(node: ir.Node) -> bool:
+    """Tell whether anything reads what `node` gives beside its first result."""
+    return any(out.uses() or out.is_graph_output() for out in node.outputs[1:])

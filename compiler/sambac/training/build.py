@@ -32,6 +32,7 @@ from sambac.passes.names_and_order import SortNodes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,
+    CHOSEN_BRANCHES,
     KEEP_FOR_GRADIENTS,
     LEGALIZE,
     LEGALIZE_TRAINING,
@@ -51,11 +52,12 @@ from .backward import (
     unreached,
 )
 from .canonical import (
+    settle_weights,
     to_evaluation,
     to_training_opset,
+    told_of_inner,
     train_dropouts,
     train_normalizations,
-    untie_statistics,
 )
 from .dropout import Masks, take_masks
 from .losses import build_losses, parse_losses
@@ -76,15 +78,17 @@ def build_step(
     Raises `CompileError` for what cannot be trained, with everything that stands in the way.
     """
     if source.roles is None:
-        untie_statistics(source.model)
+        settle_weights(source.model)
     roles = frozen_by(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )
     model = source.model
     evaluation, trainable = _legal(source, roles, passes)
+    told: tuple[str, ...] = ()
     if source.roles is None:
         roles = replace(roles, updates=train_normalizations(model, roles))
         train_dropouts(model)
+        told = told_of_inner(model, roles)
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
@@ -109,6 +113,7 @@ def build_step(
         defaults={**source.signature.defaults, **gradients.defaults},
         warnings=(
             *source.warnings,
+            *told,
             *left_out(wanted, started),
             *unreached(ends, parts.gradients, gradients.inputs),
             *parts.warnings,
@@ -131,6 +136,8 @@ def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model,
         to_evaluation(evaluation)
     for graph in (model, evaluation):
         passes.run(graph, LEGALIZE_TRAINING, legal_from=len(LEGALIZE_TRAINING) - 1)
+        if "If" in operators_in(graph):  # what a constant chooses trains as all else does
+            passes.run(graph, CHOSEN_BRANCHES)
         _require_static(graph, source.name)
     return evaluation, trainable
 

@@ -9,17 +9,24 @@ where mean and var are buffers, whether or not the file was exported as it train
 graph gets the opposite. onnxruntime writes m and v over what the operator is given as statistics,
 which counts for nothing otherwise and must not be the buffers themselves. PyTorch's frontend
 exports modules in this form already.
+
+All of that is done to what runs in every step: branches that a constant chooses are part of the
+graph by then, and their weights weights of the model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx_ir as ir
 
+from pef.wording import listed
 from sambac.facts import Roles
 from sambac.graph.editor import Editor
 from sambac.graph.names import value_names
-from sambac.graph.nodes import float_attribute
+from sambac.graph.nodes import all_nodes, float_attribute, input_at, subgraphs
+from sambac.passes.names_and_order import UniqueNames
 from sambac.passes.raise_opset import require_unread, to_opset
 
 OPSET = 23
@@ -32,7 +39,32 @@ def to_training_opset(model: ir.Model, name: str) -> None:
     to_opset(model, name, OPSET, "training is done")
 
 
-def untie_statistics(model: ir.Model) -> None:
+def settle_weights(model: ir.Model) -> None:
+    """Make weights of branches those of the model, and statistics nobody else's, in place.
+
+    Vectors in bodies of loops stay constants: nothing is trained through those.
+    """
+    branches = [*_branches(model.graph)]
+    if branches:
+        UniqueNames()(model)
+        for graph in branches:
+            for name, value in [*graph.initializers.items()]:
+                if value.dtype is not None and value.dtype.is_floating_point() and value.shape:
+                    del graph.initializers[name]
+                    model.graph.register_initializer(value)
+    _untie_statistics(model)
+
+
+def _branches(graph: ir.Graph) -> Iterator[ir.Graph]:
+    """Yield the branches of choices in `graph`, and of those in them."""
+    for node in graph:
+        if node.domain == "" and node.op_type == "If":
+            for branch in subgraphs(node):
+                yield branch
+                yield from _branches(branch)
+
+
+def _untie_statistics(model: ir.Model) -> None:
     """Give each running statistic that is read elsewhere too a constant of its own.
 
     Files in which equal constants are stored once have one for a new network's means and biases,
@@ -54,6 +86,11 @@ def untie_statistics(model: ir.Model) -> None:
                 own.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=name)
                 constants[str(own.name)] = own
                 node.replace_input_with(index, own)
+
+
+def _named(node: ir.Node, index: int) -> str:
+    value = input_at(node, index)
+    return "" if value is None else str(value.name)
 
 
 def _without_copies(value: ir.Value) -> ir.Value:
@@ -105,7 +142,7 @@ def _train_normalization(
 
 def to_evaluation(model: ir.Model) -> None:
     """Let normalisations of a file that trains use running statistics, and no Dropout drop."""
-    for node in tuple(model.graph):
+    for node in [*all_nodes(model.graph)]:
         if node.domain == "" and node.op_type == "Dropout":
             node.resize_inputs(min(len(node.inputs), 2))
         elif node.domain == "" and node.op_type == "BatchNormalization":
@@ -133,3 +170,25 @@ def train_dropouts(model: ir.Model) -> None:
             node.resize_inputs(3)
             node.replace_input_with(1, ratio)
             node.replace_input_with(2, editor.constant(np.asarray(True), "training_mode"))
+
+
+def told_of_inner(model: ir.Model, roles: Roles) -> tuple[str, ...]:
+    """Return warnings of what stays in branches and loops, where nothing trains."""
+    buffers = set(roles.buffers)
+    inner = [node for graph in model.graph.subgraphs() for node in graph if node.domain == ""]
+    dropouts = [node for node in inner if node.op_type == "Dropout"]
+    kept = [
+        node
+        for node in inner
+        if node.op_type == "BatchNormalization" and _named(node, 3) in buffers
+    ]
+    said = (
+        (dropouts, "drop nothing"),
+        (kept, "keep their running statistics"),
+    )
+    return tuple(
+        f"{listed([repr(node.name) for node in nodes], separator=', ')} {what} while the model "
+        "trains, as they stand in a branch or a loop that no constant chooses"
+        for nodes, what in said
+        if nodes
+    )

@@ -26,7 +26,7 @@ from sambac.graph.constants import is_absent
 from sambac.graph.nodes import all_nodes
 from sambac.options import CompileOptions
 
-from .canonical import untie_statistics
+from .canonical import settle_weights
 
 # Inputs that say how an operator works: settings, not weights.
 _SETTINGS: Mapping[str, frozenset[int]] = {
@@ -191,9 +191,9 @@ class OnnxWeights(NamedTuple):
 
 
 def untied(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which each running statistic is an initializer that nothing else reads."""
+    """Return a copy in which weights are those that training has, each statistic read once."""
     found = ir.from_proto(model)
-    untie_statistics(found)
+    settle_weights(found)
     return ir.to_proto(found)
 
 
@@ -203,7 +203,7 @@ def weights_of(model: onnx.ModelProto) -> OnnxWeights:
     Raises `CompileError` for a model that cannot be read.
     """
     found = load(model, CompileOptions()).model
-    untie_statistics(found)
+    settle_weights(found)
     roles = roles_of(found)
 
     def valued(names: tuple[str, ...]) -> dict[str, np.ndarray]:

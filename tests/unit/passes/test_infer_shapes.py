@@ -147,6 +147,22 @@ def test_shapes_behind_group_normalization(version: int) -> None:
     assert (group.op_type, len(group.inputs), len(group.attributes)) == ("GroupNormalization", 3, 1)
 
 
+def test_what_is_resized_is_as_large_as_onnxruntime_makes_it() -> None:
+    """Which multiplies in float32: 10 by 2.3 are 23, of which inference makes 22."""
+    model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[1,1,10,5] x) => (float[1,1,h,w] z)
+        <float[4] a = {1, 1, 2.3, 2.6}, float[2] b = {1.1, 2.3}> {
+            y = Resize<mode = "linear">(x, , a)
+            u = Relu(y)
+            z = Resize<mode = "nearest", axes = [3, 2]>(u, , b)
+        }""")
+    infer_shapes.infer(model)
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    feeds = {"x": np.zeros((1, 1, 10, 5), np.float32)}
+    assert session.run(None, feeds)[0].shape == tuple(model.graph.outputs[0].shape)
+    assert tuple(model.graph[0].outputs[0].shape) == (1, 1, 23, 13)
+
+
 _WINDOWS = [
     *({"ceil_mode": 1, "strides": [s], "pads": p} for s in (2, 3) for p in ([1, 1], [0, 1])),
     {"ceil_mode": 1, "strides": [3], "auto_pad": "VALID"},

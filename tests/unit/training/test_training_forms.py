@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 from onnx import parser
+from onnxruntime import InferenceSession
 
 from pef.symbols import SymbolKind
 from sambac import SGD, CompileOptions
@@ -17,6 +18,7 @@ from sambac.facts import Roles
 from sambac.training.canonical import (
     OPSET,
     to_training_opset,
+    told_of_inner,
     train_dropouts,
     train_normalizations,
 )
@@ -34,9 +36,7 @@ def operators(model: ir.Model) -> list[str]:
 
 
 def evaluated(model: ir.Model, **feeds: object) -> list[np.ndarray]:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    session = InferenceSession(ir.to_proto(model).SerializeToString())
     return session.run(None, {name: np.asarray(a, np.float32) for name, a in feeds.items()})
 
 
@@ -143,6 +143,43 @@ def test_a_nearest_pixel_that_no_mode_finds_is_refused(scales: str, named: str) 
         to_training_opset(model, "old.onnx")
 
 
+@pytest.mark.parametrize("sizes", ["2,6,4", "n,6,k"])
+def test_old_groups_keep_what_they_are_normalised_by(sizes: str) -> None:
+    """Converters forget epsilon, and scales of groups where they know no shape."""
+    shared = "float[3] s = {1, 2, 3}, float[3] b = {3, 0, 1}"
+    model = ir.from_onnx_text(f"""<ir_version: 8, opset_import: ["": 18]>
+        g (float[{sizes}] x, bool c) => (float[l,m,n] y) <{shared}> {{
+            h = Relu(x)
+            y = If (c) <
+                then_branch = t () => (float[a,d,e] u)
+                    {{ u = GroupNormalization<num_groups = 3, epsilon = 0.1>(h, s, b) }},
+                else_branch = f () => (float[a,d,e] v) {{ v = Neg(x) }}>
+        }}""")
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype(np.float32)
+    results = []
+    for convert in (None, to_training_opset):
+        if convert is not None:
+            convert(model, "old.onnx")
+        session = InferenceSession(ir.to_proto(model).SerializeToString())
+        results.append(session.run(None, {"x": x, "c": np.asarray(True)})[0])
+    np.testing.assert_allclose(results[1], results[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("opset", "body", "said"),
+    [
+        (18, "y = GroupNormalization<num_groups = 3>(x, s, s)", "normalises c channels in 3 gro"),
+        (11, "y, m = Dropout(x) z = Cast<to = 1>(m)", "the mask of .* is read.*opset 12"),
+    ],
+)
+def test_what_a_converter_would_change_is_refused(opset: int, body: str, said: str) -> None:
+    results = "float[n,c] y, float[n,c] z" if "z" in body else "float[n,c] y"
+    model = ir.from_onnx_text(f"""<ir_version: 6, opset_import: ["": {opset}]>
+        g (float[n,c] x) => ({results}) <float[3] s = {{1, 2, 3}}> {{ {body} }}""")
+    with pytest.raises(CompileError, match=said):
+        to_training_opset(model, "old.onnx")
+
+
 _CALLING = """<ir_version: 8, opset_import: ["": {opset}, "local": 1]>
 g (float[2,3] x) => (float[2,3] y) {{ h = local.f(x) y = Exp(h) }}
 <domain: "local", opset_import: ["": {inside}]> f (a) => (b) {{ b = {op}(a) }}"""
@@ -153,6 +190,10 @@ def test_functions_are_of_an_opset_of_their_own() -> None:
     text = _CALLING.format(opset=17, inside=23, op="Sin")
     program = compile_model(parser.parse_model(text), options)
     assert "x__grad" in {port.name for port in program.graphs[0].outputs}
+    # On the axis before the last one since opset 20, on the first behind the batch before.
+    text = _CALLING.format(opset=20, inside=17, op="DFT").replace("[2,3]", "[2,3,4,2]")
+    with pytest.raises(CompileError, match=r"DFT \(opset 17\).* differs in the model's, 20"):
+        compile_model(parser.parse_model(text))
     text = _CALLING.format(opset=11, inside=11, op="Hardmax")
     with pytest.raises(CompileError, match=r"uses Hardmax of opset 11.*opset 13"):
         compile_model(parser.parse_model(text), options)
@@ -218,3 +259,42 @@ def test_a_skip_that_does_not_fit_is_refused() -> None:
         }""")
     with pytest.raises(CompileError, match="a skip of 1x3x4 to an input of 1x2x4"):
         compile_model(model, CompileOptions(train=True, backward_from=("y",)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "by"), [("bool c = {1}, ", ""), ("", "s = Shape(x) w = Size(s) c = Equal(w, two)")]
+)
+def test_what_a_constant_chooses_trains_as_all_else(chosen: str, by: str) -> None:
+    """Its dropouts drop, its normalisations take statistics, and its weights move."""
+    numbers = ", ".join(f"float[3] {name} = {{1, 1, 1}}" for name in "rumv")
+    model = parser.parse_model(f"""<ir_version: 8, opset_import: ["": 18]>
+        g (float[4, 3] x) => (float l) <{chosen} int64 two = {{2}}> {{
+            {by}
+            y = If (c) <
+                then_branch = t () => (float[4, 3] d) <{numbers}> {{
+                    n = BatchNormalization(x, r, u, m, v) d = Dropout(n) }},
+                else_branch = f () => (float[4, 3] e) <float[3] r = {{2, 2, 2}}> {{
+                    e = Mul(x, r) }}>
+            l = ReduceMean<keepdims = 0>(y)
+        }}""")
+    options = CompileOptions(train=True, optimizers=(SGD(lr=0.5),))
+    program = compile_model(model, options)
+    kinds = {symbol.name: symbol.kind for symbol in program.symbols}
+    assert {kinds[name] for name in ("r", "u")} == {SymbolKind.WEIGHT}
+    assert {kinds[name] for name in ("m", "v")} == {SymbolKind.BUFFER}
+    assert {"u__grad", "Dropout.p"} <= kinds.keys()
+
+
+def test_what_stays_in_a_branch_is_told_of(parse: Parse) -> None:
+    model = parse("""
+        g (float[4,3] x, bool c, float[3] m) => (float[4,3] y) {
+            y = If (c) <
+                then_branch = t () => (float[4,3] d) {
+                    [norm] n = BatchNormalization(x, m, m, m, m) [drop] d = Dropout(n) },
+                else_branch = f () => (float[4,3] e) { e = Identity(x) }>
+        }""")
+    told = told_of_inner(model, Roles(buffers=("m",)))
+    assert [text.partition(" while")[0] for text in told] == [
+        "'drop' drop nothing",
+        "'norm' keep their running statistics",
+    ]

@@ -20,6 +20,7 @@ from . import (
     order,
     quantization,
     ranges,
+    resizing,
     running,
     sampling,
     scatter,
@@ -51,6 +52,7 @@ _LOG_GAMMA, _DIGAMMA, _INVERSE_ERF, _INVERSE_NDTR = (
 )
 
 _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
+    **resizing.TRANSLATIONS,
     _aten.avg_pool2d.default: average_pool(2),
     _aten.avg_pool3d.default: average_pool(3),
     _aten.binary_cross_entropy_with_logits.default: losses.binary_cross_entropy_with_logits,
