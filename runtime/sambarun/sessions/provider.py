@@ -21,6 +21,7 @@ from pef.wire import bytes_field, int_field, text_field
 from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array
 from sambarun.errors import RunError, require
+from sambarun.forks import keep_in_child
 
 from .ort_errors import ORT_ERRORS, message_of
 
@@ -244,9 +245,11 @@ class Provider:
         self, model: bytes, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
         own = dict(self.options)
-        return onnxruntime.InferenceSession(
+        session = onnxruntime.InferenceSession(
             model, options, providers=[self.name], provider_options=[own], enable_fallback=0
         )
+        keep_in_child(session)
+        return session
 
     def tensor(self, content: Array, dtype: int) -> ort.OrtValue:
         """Return an onnxruntime value of element type `dtype` over `content`, without a copy."""
