@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import onnx
@@ -31,7 +32,7 @@ def hostile() -> onnx.ModelProto:
         helper.make_graph(
             [
                 helper.make_node("Neg" if at % 2 else "Abs", [read], [made], name=nodes[at % 8])
-                for at, (read, made) in enumerate(zip(chain, chain[1:], strict=False))
+                for at, (read, made) in enumerate(pairwise(chain))
             ]
             + [helper.make_node("Identity", [inner[0]], [name]) for name in out[1:]],
             NAMES[0],

@@ -194,7 +194,6 @@ def test_damaged_files_are_a_sentence(
         (("compile", "--tuning", "/dev/null"), "cannot read the tuning file: it is a device"),
         (("compile", "--number-rules", "/dev/null"), "it is a device"),
         (("compile", "--fusion-rules", "/dev/null", "-O1"), "it is a device"),
-        (("compile", "--arch", "/dev/null"), "it is a device"),
         (("compile", "--tuning", "net.onnx"), "a tuning file is a TOML file"),
         (("compile", "--tuning", "a.toml", "-o", "a.toml"), "a.toml is the input"),
     ],

@@ -24,7 +24,6 @@ from importlib import resources
 from pathlib import Path
 from typing import Literal, get_args
 
-from pef.files import text_of
 from pef.foreign import reading, why
 from pef.symbols import RegionKind
 from pef.wording import did_you_mean
@@ -263,7 +262,7 @@ def _builtin_text(name: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return text_of(path)
+        return path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CompileError(f"{path}: cannot read the architecture: {error}.") from error
 
