@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from .compile_options import options_from
-from .shell import DONE, Settings, Wrong, is_terminal
+from .shell import DONE, Settings, Wrong, echo, is_terminal
 from .targets import check_kind, check_targets
 
 _NOT_MODELS = {
@@ -62,14 +62,14 @@ def compile_to_file(
     from .summaries import compiled
 
     clock.stop()
-    click.echo("\n".join(compiled(facts, target, log)))
+    echo("\n".join(compiled(facts, target, log)))
     if timing:
-        click.echo("\n".join(clock.lines()))
+        echo("\n".join(clock.lines()))
     warned = facts["warnings"]
     for warning in warned[:_WARNINGS_SHOWN]:
-        click.echo(f"Warning: {warning}", err=True)
+        echo(f"Warning: {warning}", err=True)
     if len(warned) > _WARNINGS_SHOWN:
-        click.echo(f"Warning: {len(warned) - _WARNINGS_SHOWN} more in the log.", err=True)
+        echo(f"Warning: {len(warned) - _WARNINGS_SHOWN} more in the log.", err=True)
     return DONE
 
 
@@ -189,4 +189,4 @@ def progress(name: str) -> Iterator[Callable[[str], None]]:
 def _stage_lines() -> Callable[[str], None]:
     """Return a function that prints each stage as it begins, with the time since the first."""
     begin = time.perf_counter()
-    return lambda stage: click.echo(f"{time.perf_counter() - begin:8.2f} s  {stage}", err=True)
+    return lambda stage: echo(f"{time.perf_counter() - begin:8.2f} s  {stage}", err=True)

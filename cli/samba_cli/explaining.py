@@ -11,6 +11,7 @@ import click
 
 import pef
 from pef.errors import PefError
+from pef.text import visible
 from sambac.explain import Explanation, explain
 
 from .shell import prose_width
@@ -29,7 +30,7 @@ def explained_lines(path: Path, name: str | None, as_json: bool) -> Iterator[str
         except PefError as error:
             raise PefError(f"{path}: {error}", error.problems) from None
     if as_json:
-        yield json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1)
+        yield visible(json.dumps([asdict(each) for each in found], ensure_ascii=False, indent=1))
         return
     yield from _lines(found, prose_width())
 
@@ -38,6 +39,6 @@ def _lines(found: tuple[Explanation, ...], width: int) -> Iterator[str]:
     for number, each in enumerate(found):
         if number:
             yield ""
-        for line in each.lines(width):
+        for line in map(visible, each.lines(width)):
             # Styles go where nobody looks at a terminal.
             yield line if line.startswith(" ") else click.style(line, bold=bool(line))

@@ -8,7 +8,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import click
 import numpy as np
 import numpy.typing as npt
 
@@ -18,7 +17,7 @@ from pef.foreign import reading, why
 from pef.states import is_training, states_of
 from pef.wording import listed
 
-from .shell import Wrong, one_each
+from .shell import Wrong, echo, one_each
 
 Array = npt.NDArray[Any]
 
@@ -239,7 +238,7 @@ def _say_assumed(need: Need) -> None:
     unknown = sizes.count(None)
     said = ", ".join([*names, *([plural(unknown, "unknown size")] if unknown else [])])
     verb = "is" if len(names) + unknown == 1 else "are"
-    click.echo(f"Note: {need.name}: {said} {verb} taken as 1.", err=True)
+    echo(f"Note: {need.name}: {said} {verb} taken as 1.", err=True)
 
 
 def _typed(array: Array, need: Need | None) -> Array:

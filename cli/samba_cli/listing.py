@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import click
-
 import pef
 from pef.report import ArginRow, PortRow, Report, report
 from pef.states import is_training
 from pef.text import human_bytes, human_time, name_text, plural, shape_text, table
 
 from .parts import part_rows
-from .shell import DONE
+from .shell import DONE, echo
 from .summaries import modelled, training_lines
 
 
@@ -26,7 +24,7 @@ def list_program(path: str, provider: str | None = None) -> int:
         rows = report(file.program)
         parts = [*part_rows(file.program)] if is_training(file.program) else []
     run_by = {} if provider is None else _providers(path, provider)
-    click.echo("\n".join([_title(path, rows), *_body(rows, run_by), *_parts(parts)]))
+    echo("\n".join([_title(path, rows), *_body(rows, run_by), *_parts(parts)]))
     return DONE
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pef.text import human_time, plural, table
+from pef.text import human_time, plural, table, visible
 
 if TYPE_CHECKING:
     from sambac.opt import PassRun
@@ -30,7 +30,7 @@ def diff_lines(runs: Sequence[PassRun], colours: bool) -> Iterator[str]:
     for run in runs:
         if run.changed:
             yield _heading(f"{run.name}: {run.after.operators} operators, {_time(run)}", colours)
-            for line in run.diff():
+            for line in map(visible, run.diff()):
                 colour = _COLOURS.get(line[:1]) if colours else None
                 yield click.style(line, fg=colour) if colour else line
             yield ""

@@ -212,7 +212,15 @@ def save(outputs: Mapping[str, object], output: str) -> list[str]:
 
 
 def _save_npz(path: Path, found: Mapping[str, Array], output: str) -> None:
-    del output
+    # The archive ends names at a NUL, and numpy reads `y` where it is asked for `y.npy`.
+    lost = [
+        name for name in found if "\0" in name or name.removesuffix(".npy") in found.keys() - {name}
+    ]
+    if lost:
+        raise Wrong(
+            f"--output {output}: an .npz cannot tell {listed(lost, _NAMES_SHOWN, ', ')} from other "
+            f"names; give a .safetensors, or rename an output of the model."
+        )
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in found.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 import pef
 import sambarun
 from pef.states import has_states, is_training
@@ -22,7 +20,7 @@ from sambarun.device.hyperparams import matching
 from sambarun.linking.schedule import Chosen, resolve, select
 
 from .feeds import feeds, files_read, load_array, needs
-from .shell import DIFFERS, DONE, Wrong
+from .shell import DIFFERS, DONE, Wrong, echo
 from .state_words import begin, hyperparams
 from .train_options import TrainWords
 
@@ -96,14 +94,14 @@ def run_program(words: Words) -> int:
     outputs |= executable.read(*(name for name in more.gradients if name not in outputs))
     _show(outputs, _crossing(executable, more, values) if words["output"] else {}, words)
     if words["iterations"] is not None:
-        click.echo("\n".join(_timing(run, words["iterations"])))
+        echo("\n".join(_timing(run, words["iterations"])))
     if words["profile"] is not None:
         profile = interruptible(lambda: executable.profile(values, asked, operators=True))
         profile.save(words["profile"])
-        click.echo("\n".join(_profiled(words, executable, profile)))
+        echo("\n".join(_profiled(words, executable, profile)))
     if words["save"] is not None:
         executable.save(words["save"], cursor)
-        click.echo(f"{words['save']}: the state after this run")
+        echo(f"{words['save']}: the state after this run")
     return _check(outputs, words)
 
 
@@ -284,14 +282,14 @@ def _show(outputs: Outputs, crossing: Outputs, words: Words) -> None:
         shown = [name_text(name) for name in names if name not in crossing]
         more = f", and {plural(len(crossing), 'tensor')} for other sections" if crossing else ""
         stored = listed(shown, _NAMES_SHOWN, ", ") or "no results"
-        click.echo(f"{words['output']}: {stored}{more}")
+        echo(f"{words['output']}: {stored}{more}")
     elif not outputs:
         cure = "" if words["save"] else "; --save FILE.safetensors keeps the new state"
-        click.echo(f"no results{cure if words['sections'] else ''}")
+        echo(f"no results{cure if words['sections'] else ''}")
     elif not words["expect"]:
         from .results import summary
 
-        click.echo("\n".join(summary(outputs)))
+        echo("\n".join(summary(outputs)))
 
 
 def _timing(run: Callable[[], Outputs], count: int) -> list[str]:
@@ -339,6 +337,6 @@ def _check(outputs: Outputs, words: Words) -> int:
             known = listed(list(results), _NAMES_SHOWN, ", ") or "nothing"
             raise Wrong(f"--expect {name}: there is no such result, only {known}.")
         found = compare(name, results[name], load_array(file), words["rtol"], words["atol"])
-        click.echo(found.text)
+        echo(found.text)
         equal = equal and found.equal
     return DONE if equal else DIFFERS

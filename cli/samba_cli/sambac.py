@@ -19,6 +19,7 @@ from .shell import (
     DONE,
     FILE,
     Wrong,
+    echo,
     is_terminal,
     needs_compiler,
     run,
@@ -224,13 +225,13 @@ def inspect(
             raise Wrong(
                 "--html writes all of a PEF; leave out --json, --sections, --top, --symbols."
             )
-        click.echo(write_page(file, html, against))
+        echo(write_page(file, html, against))
         return DONE
     if against is not None:
         raise Wrong("--against compares on a page: add --html OUT, or use sambac diff A B.")
     report = read_report(file)
     if as_json:
-        click.echo("\n".join(json_lines(rows(report, asked))))
+        echo("\n".join(json_lines(rows(report, asked))))
         return DONE
     if is_terminal(sys.stdout):
         from .terminal import drawn, say
@@ -240,7 +241,7 @@ def inspect(
     from pef.report import render, render_parts
 
     lines = render(report) if asked.whole else render_parts(shown(report, asked))
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
     return DONE
 
 
@@ -256,7 +257,7 @@ def verify(file: Path) -> int:
     """
     from .inspecting import verify_lines
 
-    click.echo("\n".join(verify_lines(file)))
+    echo("\n".join(verify_lines(file)))
     return DONE
 
 
@@ -274,7 +275,7 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
     from .inspecting import diff_lines
 
     differs, lines = diff_lines(a, b, as_json)
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
     return DIFFERS if differs else DONE
 
 
@@ -293,7 +294,7 @@ def extract(file: Path, section: int, output: Path) -> int:
     check_kind(output, ".onnx")
     with needs_compiler():
         from sambac.reconstruct.extract import extract_section
-    click.echo("\n".join(map(str, extract_section(file, section, output))))
+    echo("\n".join(map(str, extract_section(file, section, output))))
     return DONE
 
 
@@ -334,7 +335,7 @@ def scale(
     link = (link_bandwidth, link_latency)
     counts = replica_counts(replicas)
     lines = scaled_lines(file, counts, graph, link, picture=picture, as_json=as_json)
-    click.echo("\n".join(lines))
+    echo("\n".join(lines))
     return DONE
 
 
@@ -381,7 +382,7 @@ def arch(name: str | None) -> int:
         click.echo(arch_text(name), nl=False)
         return DONE
     for each in builtin_archs():
-        click.echo(f"{each:<8}{load_arch(each).title}")
+        echo(f"{each:<8}{load_arch(each).title}")
     return DONE
 
 

@@ -21,7 +21,7 @@ from typing import NoReturn, TextIO, TypeVar
 
 import click
 
-from pef.text import WIDTH
+from pef.text import WIDTH, visible
 
 from .interrupts import INTERRUPTED, interrupt_behind
 
@@ -95,6 +95,11 @@ _verbose_option = click.option(
     callback=_set_verbose,
     help="Say more; show the traceback of an error.",
 )
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Print lines without colours, whatever is in them."""
+    click.echo(visible(text), err=err)
 
 
 def one_each(option: str, pairs: Iterable[tuple[str, _Value]]) -> dict[str, _Value]:
@@ -293,11 +298,8 @@ def _explain(error: Exception, name: str, user_errors: UserErrors, settings: Set
 
 
 def _say(text: str, settings: Settings) -> None:
-    """Print to stderr, with the traceback of the current exception where that is wanted.
-
-    Names come from files: what would steer the terminal is shown, not obeyed.
-    """
-    text = "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+    """Print to stderr, with the traceback of the current exception where that is wanted."""
+    text = visible(text)
     if is_terminal(sys.stderr):
         first, colon, rest = text.partition(":")
         text = click.style(first + colon, fg="red", bold=True) + rest if colon else text
@@ -305,7 +307,7 @@ def _say(text: str, settings: Settings) -> None:
         if settings.verbose:
             import traceback
 
-            click.echo(traceback.format_exc(), err=True, nl=False)
+            echo(traceback.format_exc().rstrip("\n"), err=True)
         click.echo(text, err=True)
 
 

@@ -9,8 +9,6 @@ import warnings
 from collections.abc import Iterable
 from math import isfinite
 
-import click
-
 import pef
 from pef.states import states_of
 from pef.symbols import SymbolKind
@@ -18,7 +16,7 @@ from pef.text import human_bytes, number_of
 from sambarun import Executable, OtherProgramWarning
 from sambarun.training.data import Cursor
 
-from .shell import Wrong, one_each
+from .shell import Wrong, echo, one_each
 from .train_options import TrainWords
 
 _MADE_UP = (SymbolKind.WEIGHT, SymbolKind.BUFFER)
@@ -31,7 +29,7 @@ def begin(executable: Executable, words: TrainWords) -> Cursor:
         raise Wrong("--load, --init: the state can come from one of them only.")
     if init is not None:
         if not _lacks_weights(executable.program):
-            click.echo("Note: --init: the program has all its weights; none are made up.", err=True)
+            echo("Note: --init: the program has all its weights; none are made up.", err=True)
         executable.initialize(_seed(init))
     return Cursor() if load is None else _load(executable, load)
 
@@ -42,7 +40,7 @@ def _load(executable: Executable, path: str) -> Cursor:
         warnings.simplefilter("always", OtherProgramWarning)
         cursor = executable.load(path)
     for warning in caught:
-        click.echo(f"Note: --load: {warning.message}", err=True)
+        echo(f"Note: --load: {warning.message}", err=True)
     return cursor
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import click
-
 import sambarun
 from pef.graphs import trained_models
 from pef.program import SectionType
@@ -20,7 +18,7 @@ from sambarun.training.data import Batches
 from .feeds import open_archive
 from .results import check_checkpoint, check_ending, save
 from .running import StopRequest, Words, interruptible, provider_of
-from .shell import DONE, Wrong
+from .shell import DONE, Wrong, echo
 from .state_words import begin, hyperparams, memory_lines
 from .targets import check_kind, check_targets
 from .train_options import trains
@@ -66,7 +64,7 @@ def run_training(words: Words) -> int:
         _Training(executable, learned, run, words).do()
     if judged is not None and unseen is not None:
         found = _evaluate(executable, judged, model, keep=words["output"] is not None)
-        click.echo("\n".join(_evaluated(found, unseen, judged.size)))
+        echo("\n".join(_evaluated(found, unseen, judged.size)))
         _store(found, words["output"])
     return DONE
 
@@ -111,7 +109,7 @@ def _batches(executable: Executable, path: str, graph: str, model: str) -> Batch
         except RunError as error:
             raise Wrong("\n".join(f"{path}: {line}" for line in str(error).splitlines())) from error
     for note in found.notes:
-        click.echo(f"Note: {path}: {note}", err=True)
+        echo(f"Note: {path}: {note}", err=True)
     return found
 
 
@@ -135,7 +133,7 @@ class _Training:
             interruptible(self._loop, self._stop)
         except NotFiniteError as error:
             raise RunError(f"{error} {self._what_is_left(error)}") from error
-        click.echo("\n".join(self._summary()))
+        echo("\n".join(self._summary()))
         if self._stop.cause is not None:
             raise self._stop.cause
 
@@ -229,4 +227,4 @@ def _store(found: Evaluation, output: str | None) -> None:
     if output is None:
         return
     names = listed([name_text(name) for name in save(found.outputs, output)], separator=", ")
-    click.echo(f"{output}: {names or 'no results'}")
+    echo(f"{output}: {names or 'no results'}")

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from .compile_options import options_from
 from .compiling import data_files, files_read, model_file, named, progress
-from .shell import DONE
+from .shell import DONE, echo
 from .targets import check_kind, check_targets
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def tune_to_file(
     with progress(source.name) as show, named(source):
         found = sambac.tune(model, options, show, threads=threads, seconds=seconds)
     found.save(target)
-    click.echo("\n".join(lines(found, target, time.perf_counter() - begin)))
+    echo("\n".join(lines(found, target, time.perf_counter() - begin)))
     return DONE
 
 

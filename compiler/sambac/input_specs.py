@@ -24,6 +24,10 @@ class InputSpec:
             shape=(self.shape, some(WHOLE.at_least(0), "a tuple of sizes, such as (1, 3),")),
             dtype=(self.dtype, WHOLE.or_none()),
         )
+        # Numbers of numpy are numbers, but not all of them can be looked up.
+        object.__setattr__(self, "shape", tuple(map(int, self.shape)))
+        if self.dtype is not None:
+            object.__setattr__(self, "dtype", int(self.dtype))
 
 
 def parse_input(text: str) -> tuple[str, InputSpec]:

@@ -167,7 +167,7 @@ def _words(field: str, value: object) -> list[object]:
     """Return the words in a field: one, none, or those by the numbers of operands."""
     if field in _BY_NUMBER and isinstance(value, Mapping) and all(type(at) is int for at in value):
         return [*value.values()]
-    return [value] if value != "" else []
+    return [] if isinstance(value, str) and not value else [value]
 
 
 def _wrong(field: str, word: object, choices: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import yaml
 
+from pef.files import text_of
 from pef.foreign import reading, why
 
 from .errors import CompileError
@@ -16,7 +17,7 @@ _KINDS = {type(None): "nothing", int: "a number", str: "a text", list: "a list",
 def read_rules(path: Path, kind: str) -> str:
     """Return the text of the file at `path`; `kind` is what messages call its rules."""
     try:
-        return path.read_text("utf-8")
+        return text_of(path)
     except OSError as error:
         raise CompileError(f"{path}: cannot read the {kind}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
@@ -26,7 +27,7 @@ def read_rules(path: Path, kind: str) -> str:
 def parse_yaml(text: str, origin: str) -> object:
     """Return what `text` holds; `origin` names the file in error messages."""
     with reading(lambda error: CompileError(f"{origin}: not a valid YAML file: {why(error)}.")):
-        return yaml.load(text, Loader=_UniqueKeys)
+        return yaml.load(text, Loader=UniqueKeys)
 
 
 def kind_of(value: object) -> str:
@@ -34,10 +35,11 @@ def kind_of(value: object) -> str:
     return _KINDS.get(type(value), f"a {type(value).__name__}")
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class UniqueKeys(yaml.SafeLoader):
     """YAML without tags, in which a key that appears twice is an error, not silently the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        """Return the content of a mapping."""
         seen: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)

@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from pef.files import write_text
+from pef.files import text_of, write_text
 from pef.foreign import reading, why
 from pef.wording import did_you_mean, listed
 
@@ -150,7 +150,7 @@ def read_tuning(path: str | os.PathLike[str]) -> HostTuning:
     """
     path = Path(path)
     try:
-        content = path.read_text("utf-8-sig")  # some editors begin files with a mark
+        content = text_of(path, "utf-8-sig")  # some editors begin files with a mark
     except OSError as error:
         raise CompileError(f"{path}: cannot read the tuning file: {error.strerror}.") from error
     except UnicodeDecodeError as error:

@@ -66,6 +66,9 @@ def items(name: str, asked: Iterable[_T], kind: Kind) -> tuple[_T, ...]:
     """Return what an argument lists. Raises `RunError` unless it is of a kind of lists."""
     given: object = asked  # which may be anything
     listing = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping))
-    found = tuple(asked) if listing else given
+    try:
+        found = tuple(asked) if listing else given
+    except TypeError:  # an array of one number, which has no axis
+        found = given
     require(**{name: (found, kind)})
     return tuple(asked) if not isinstance(found, tuple) else found

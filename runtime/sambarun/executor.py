@@ -44,6 +44,8 @@ class Executable:
     After any exception, an interrupt included, it can be used again. A run that broke off has been
     made or has not; if neither is so of the states of a training program, what needs them raises a
     `RunError` that names them until `load` or `write` gives them other values.
+
+    It is of the process that loaded it: one that is forked from there gets a `RunError`.
     """
 
     def __init__(self, image: Image, link: bool, reducer: Reducer | None = None) -> None:
@@ -297,10 +299,10 @@ class Executable:
         return other
 
     def close(self) -> None:
-        """Give back memory and sessions. Does nothing if already closed."""
-        self._door.close()
-        self._trainers.clear()
-        self._image.release(self)
+        """Give back memory and sessions. Does nothing if already closed, or in a forked process."""
+        if self._door.close():
+            self._trainers.clear()
+            self._image.release(self)
 
     def __enter__(self) -> Self:
         return self

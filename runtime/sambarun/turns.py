@@ -47,6 +47,16 @@ class Turn:
         self._holders.pop(None, None)
 
 
+class NoTurn(Turn):
+    """A turn that nobody gets."""
+
+    __slots__ = ()
+
+    def take(self, frame: FrameType) -> bool:
+        """Return False."""
+        return False
+
+
 class Mutex:
     """A turn for which one waits, a context manager; the function around the `with` has it."""
 

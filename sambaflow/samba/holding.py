@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from .tensors.current import current
@@ -32,16 +33,33 @@ def held(
     return call
 
 
+class _OfEither(classmethod):  # type: ignore[type-arg]  # it takes none when it runs
+    """A method of a session, or of the class if it is called on that."""
+
+    def __get__(self, owner: object | None, kind: type | None = None, /) -> MethodType:
+        return MethodType(self.__func__, kind if owner is None else owner)
+
+
 def held_by_class(
     side: Callable[[O], S], method: Callable[Concatenate[S, P], R]
 ) -> classmethod[Any, P, R]:
-    """Return the `method` of a `side` for callers of the class: the session is the process's."""
+    """Return the `method` of a `side` for callers of the class, too: the process's session then."""
 
     @wraps(method)
-    def call(_: type, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return method(side(cast("O", current())), *args, **kwargs)
+    def call(owner: O | type, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        of = current() if isinstance(owner, type) else owner
+        return method(side(cast("O", of)), *args, **kwargs)
 
-    return classmethod(call)
+    return _OfEither(call)
+
+
+def by_class(method: Callable[Concatenate[O, P], R]) -> classmethod[Any, P, R]:
+    """Return a method of the session for callers of the class, too, as `held_by_class` does."""
+
+    def itself(of: O) -> O:
+        return of
+
+    return held_by_class(itself, method)
 
 
 class HeldValue(Generic[T]):

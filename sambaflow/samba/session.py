@@ -23,7 +23,7 @@ from .arguments.options import (
 from .compile.compiler_side import CompilerSide
 from .errors import SambaError
 from .graph import SambaGraph
-from .holding import HeldValue, held, held_by_class
+from .holding import HeldValue, by_class, held, held_by_class
 from .modes import Modes
 from .parallel import exits
 from .profiler import Profiler, measuring, run_event
@@ -66,6 +66,8 @@ def _device(of: SambaSession) -> DeviceSide:
 class SambaSession:
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
+    Tensors ask that one, the process's, for what the device holds (`sn_data`).
+
     It holds four sides, and what needs one of them alone is that one's: modes, the models that were
     traced, the compiler, and the device with the PEF that is loaded. `pef_path` is a PEF to load at
     once; without one `trace_graph` loads it.
@@ -80,19 +82,19 @@ class SambaSession:
         if pef_path:
             self._load(pef_path)
 
-    @staticmethod
+    @by_class
     @checked(pef_path=PATH)
-    def reset(pef_path: str = "") -> None:
+    def reset(self, pef_path: str = "") -> None:
         """Begin anew: forget the PEF, all traced tensors, options and pinned memory.
 
         `pef_path` is loaded if it is given. Profiles that run go on, to measure that too; so does
         the lazy building of modules.
         """
-        session._forget()
-        session._modes.take_defaults()
+        self._forget()
+        self._modes.take_defaults()
         pinned.forget()
         if pef_path:
-            session._load(pef_path)
+            self._load(pef_path)
 
     # Modes.
 

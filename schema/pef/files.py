@@ -48,6 +48,14 @@ def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
     _sync_folder(path.parent)
 
 
+def text_of(source: str | os.PathLike[str], encoding: str = "utf-8") -> str:
+    """Return the text of a file or pipe. Raises `OSError`, also for a device: some never end."""
+    path = Path(source)
+    if path.is_char_device() or path.is_block_device():
+        raise OSError(None, "it is a device", str(path))
+    return path.read_text(encoding)
+
+
 def write_text(target: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `target` as UTF-8, whole or not at all; raises `OSError` as `replacing`."""
     with replacing(target) as temporary:

@@ -111,6 +111,22 @@ def name_text(name: str) -> str:
     return json.dumps(name, ensure_ascii=not name.isprintable())
 
 
+def visible(text: str) -> str:
+    """Return lines of text for a terminal: what would steer it is shown, not obeyed.
+
+    Names come from files. What cannot be written as UTF-8 is shown too, and JSON stays JSON.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _escaped(c) for c in text)
+
+
+def _escaped(c: str) -> str:
+    if c < " ":
+        return ascii(c)[1:-1]
+    return f"\\u{ord(c):04x}" if c <= "\uffff" else json.dumps(c)[1:-1]
+
+
 def label_text(name: str) -> str:
     """Return `name` as `name_text` does, or `-` if there is none."""
     return name_text(name) if name else "-"

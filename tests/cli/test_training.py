@@ -270,6 +270,7 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
         (["--steps", "1", "--data", "{data}", "--hyperparam", "lr=inf"], "has to be finite"),
         (["--steps", "1", "--data", "{data}", "--hyperparam", "LR=1"], "did you mean 'lr'?"),
         (["--steps", "1", "--data", "{data}", "--load", "."], ". is a folder; give a .safetensors"),
+        (["--steps", "1", "--data", "{data}", "--load", "/dev/null"], "/dev/null is a device or"),
         (["--steps", "1", "--data", "{data}", "--save", "s.pt"], "give it that ending"),
         (["--train", "--save", "s.pt"], "a checkpoint is a .safetensors file"),
         (["--steps", "1", "--data", "{data}", "--init", "zeros"], "expected random:SEED"),

@@ -336,3 +336,25 @@ def test_what_is_wrong_in_a_list_is_told(value: Any, told: str) -> None:
     """Not that a tuple came where a tuple was expected."""
     with pytest.raises(CompileError, match=told):
         CompileOptions(train=True, optimizers=value)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(
+            lambda word=word: sambarun.Selection(**{word: np.array(3)})
+            for word in ("section_types", "section_ids", "calls")
+        ),
+        lambda: sambac.NumberRule(output=np.zeros(3)),
+        lambda: sambarun.Provider("SomeExecutionProvider", library="a\0b"),
+    ],
+)
+def test_arrays_and_names_that_python_stumbles_over_are_refused(
+    call: Callable[[], object],
+) -> None:
+    refuses(call, RunError, CompileError)
+
+
+def test_lone_numbers_of_numpy_are_numbers() -> None:
+    spec = InputSpec((np.int64(2), np.array(4)), np.array(1))
+    assert (spec, hash(spec)) == (InputSpec((2, 4), 1), hash(InputSpec((2, 4), 1)))

@@ -304,6 +304,8 @@ def test_numbers_that_are_text_for_yaml(tmp_path: Path) -> None:
     [
         ("- 1", "no mapping"),
         ("a: [", "no YAML"),
+        ("lr: 1\nlr: 2", "key 'lr' appears twice"),
+        ("batch-size: 1\nbatch_size: 1", "batch-size and batch_size are one option$"),
         (
             "batch-size: two\nn_chips: 9\nmapping: all\nlr: high",
             (

@@ -178,3 +178,29 @@ def test_the_runtime_profile_of_a_session(traced, tmp_path, capsys, monkeypatch,
     table = (tmp_path / "mine.log").read_text()
     assert all(kind in table for kind in ("FWD", "BCKWD", "OPT", "cumulative"))
     assert ("Profiled for" in capsys.readouterr().out) is timer
+
+
+def test_what_is_called_on_a_session_concerns_no_other(pef):
+    """Methods that the class has, too, are of the process's session there, and of no other's."""
+    other, inputs = samba.SambaSession(), batch()
+    models = {session: classifier() for session in (SESSION, other)}
+    for session, model in models.items():
+        session.trace_graph(model, inputs, sgd(model), pef=pef)
+    kept, model = models.values()
+    name, parameter = next(iter(model.named_parameters()))
+    before = parameter.torch().clone()
+    other.run(inputs, model.output_tensors)
+    other.to_cpu(model)
+    stepped = model.get_parameter(name).torch().clone()
+    assert not torch.equal(stepped, before)
+    SESSION.to_cpu(kept)
+    assert not torch.equal(kept.get_parameter(name).torch(), stepped)
+    model.get_parameter(name).data.copy_(before)
+    other.to_rdu(model)
+    (sent,) = other.get_tensors_by_name([parameter.sn_name])
+    assert torch.equal(sent.torch(), before)
+    other.reset()
+    assert other.device is None
+    assert SESSION.device is not None
+    samba.SambaSession.reset()
+    assert SESSION.device is None

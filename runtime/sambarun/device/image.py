@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,7 @@ from pef.states import States, states_of
 from pef.wording import listed
 from sambarun.arrays import Array, address_of
 from sambarun.errors import RunError
+from sambarun.forks import tell_child
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.host_features import host_features
 from sambarun.sessions.making import Store
@@ -107,7 +108,7 @@ class Image:
         self.program = file.program
         self.tuning = tuning
         self.checks = Checks(file)
-        self._clean_up: Callable[[], object] | None = None
+        self._clean_up: weakref.finalize[..., Image] | None = None
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
         self.one = Mutex()
         self.sessions: Store[Compiled] = Store()
@@ -143,6 +144,12 @@ class Image:
         import shutil
 
         self._clean_up = weakref.finalize(self, shutil.rmtree, folder, True)
+        tell_child(self)
+
+    def leave_to_parent(self) -> None:
+        """Let the folder be: the process that this one was forked from goes on using it."""
+        if self._clean_up is not None:
+            self._clean_up.detach()
 
     @cached_property
     def states(self) -> States:

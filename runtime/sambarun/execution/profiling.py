@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pef
+from pef.foreign import reading, why
 from sambarun.device.fitted import Fitted
+from sambarun.errors import RunError
 from sambarun.linking.nodes import number_in
 from sambarun.linking.schedule import Chosen
 
@@ -117,9 +120,13 @@ def _names(fitted: Fitted, section: int) -> Mapping[int, str]:
 
 
 def _runs(path: str) -> Iterator[_SessionRun]:
-    """Yield the runs in a profile, which is read and removed."""
+    """Yield the runs in a profile, which is read and removed.
+
+    Raises `RunError` for one that is not whole: onnxruntime says nothing where a disk is full.
+    """
     file = Path(path)
-    events: list[dict[str, Any]] = json.loads(file.read_bytes())
+    with reading(partial(_cut_off, path)):
+        events: list[dict[str, Any]] = json.loads(file.read_bytes())
     file.unlink()
     nodes: list[dict[str, Any]] = []
     for event in sorted(events, key=lambda event: int(event["ts"]) + int(event["dur"])):
@@ -128,6 +135,13 @@ def _runs(path: str) -> Iterator[_SessionRun]:
         elif event["name"] == "model_run":
             yield _SessionRun(int(event["ts"]), int(event["dur"]), tuple(nodes))
             nodes = []
+
+
+def _cut_off(path: str, error: Exception) -> RunError:
+    return RunError(
+        f"{path}: onnxruntime could not write how long operators took ({why(error)}); is there no "
+        f"space for temporary files? TMPDIR says where they are."
+    )
 
 
 def _within(span: Span, run: _SessionRun, names: Mapping[int, str]) -> Iterator[OperatorSpan]:

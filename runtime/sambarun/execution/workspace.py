@@ -18,8 +18,9 @@ from sambarun.device.inputs import Feeds, Inputs
 from sambarun.device.memory import Memory, TensorAt
 from sambarun.device.state import StateStore
 from sambarun.errors import INPUTS, RunError, require
+from sambarun.forks import keep_in_child, tell_child
 from sambarun.linking.schedule import Chosen
-from sambarun.turns import Turn
+from sambarun.turns import NoTurn, Turn
 
 from .host_steps import Host
 from .plan import Plan, apart, make_plan
@@ -31,6 +32,10 @@ _BUSY = (
     "thread its own clone()."
 )
 _CLOSED = "This executable has been closed; load the program again."
+_ELSEWHERE = (
+    "This executable is of the process that this one was forked from, without the threads that it "
+    "computes with; load the program again here."
+)
 
 
 class Door:
@@ -40,15 +45,18 @@ class Door:
     takes longer than many a run.
     """
 
-    __slots__ = ("_turn", "_workspace")
+    __slots__ = ("__weakref__", "_busy", "_turn", "_workspace")
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace: Workspace | None = workspace
         self._turn = Turn()
+        self._busy = _BUSY
+        keep_in_child(self)
+        tell_child(self)
 
     def __enter__(self) -> Workspace:
         if not self._turn.take(sys._getframe(1)):
-            raise RunError(_BUSY)
+            raise RunError(self._busy)
         workspace = self._workspace
         if workspace is None:
             self._turn.give_back()
@@ -62,12 +70,22 @@ class Door:
             workspace.let_go()
         self._turn.give_back()
 
-    def close(self) -> None:
-        """Give up the workspace; `RunError` if somebody has it. Twice does no harm."""
+    def close(self) -> bool:
+        """Give up the workspace, and return whether it was this process's.
+
+        Raises `RunError` if somebody has it. Twice does no harm.
+        """
+        if self._busy is _ELSEWHERE:
+            return False
         if not self._turn.take(sys._getframe()):
-            raise RunError(_BUSY)
+            raise RunError(self._busy)
         self._workspace = None
         self._turn.give_back()
+        return True
+
+    def leave_to_parent(self) -> None:
+        """Let nobody in."""
+        self._busy, self._turn = _ELSEWHERE, NoTurn()
 
 
 _NOTHING: frozenset[int] = frozenset()

@@ -16,11 +16,12 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
 from pef import onnx_fields as onnx
-from pef.arguments import NAME, instance, named
+from pef.arguments import NAME, PATH, instance, named
 from pef.wire import bytes_field, int_field, text_field
 from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array
 from sambarun.errors import RunError, require
+from sambarun.forks import keep_in_child
 
 from .ort_errors import ORT_ERRORS, message_of
 
@@ -165,7 +166,7 @@ class Provider:
         )
         object.__setattr__(self, "options", dict(self.options))  # the caller may change theirs
         if self.library is not None:
-            require(library=(self.library, NAME))
+            require(library=(self.library, PATH))
             require_in_library(self.name, self.library)
         # onnxruntime itself would take the processor's kernels in place of those it does not have.
         available = onnxruntime.get_available_providers()
@@ -244,9 +245,11 @@ class Provider:
         self, model: bytes, options: onnxruntime.SessionOptions
     ) -> onnxruntime.InferenceSession:
         own = dict(self.options)
-        return onnxruntime.InferenceSession(
+        session = onnxruntime.InferenceSession(
             model, options, providers=[self.name], provider_options=[own], enable_fallback=0
         )
+        keep_in_child(session)
+        return session
 
     def tensor(self, content: Array, dtype: int) -> ort.OrtValue:
         """Return an onnxruntime value of element type `dtype` over `content`, without a copy."""

@@ -113,8 +113,9 @@ def load(path: str | os.PathLike[str], state: StateStore, clock: Clock) -> Posit
     def refuse(error: Exception) -> RunError:
         return RunError(f"{name} is no safetensors file, or a damaged one: {why(error)}")
 
-    if os.path.isdir(name):
-        raise RunError(f"{name} is a folder; give a .safetensors file.")
+    if os.path.exists(name) and not os.path.isfile(name):  # others can keep one waiting
+        what = "a folder" if os.path.isdir(name) else "a device or pipe"
+        raise RunError(f"{name} is {what}; give a .safetensors file.")
     try:
         with reading(refuse):
             opened = safe_open(name, framework="numpy")

@@ -13,7 +13,7 @@ from argparse import (
     _StoreAction,
     _StoreConstAction,
 )
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -236,19 +236,21 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     `parse_app_args`, given is what is not the predefined default, nor False or None. A number
     without a dot, such as 1e-4, is text for YAML; where the option has a number, it is one. What is
     no option becomes an attribute too; a warning tells of what is nearly one.
-    Raises ValueError if the file is no such mapping, or for values that predefined options do not
-    take, all at once; OSError if it cannot be read.
+    Raises ValueError if the file is no such mapping or says an option twice, or for values that
+    predefined options do not take, all at once; OSError if it cannot be read.
     """
     import yaml  # here, as few applications have such a file and all wait for imports
+
+    from sambac.rule_files import UniqueKeys
 
     def refuse(error: Exception) -> ValueError:
         return ValueError(f"{os.fspath(yaml_path)} is no YAML: {why(error)}")
 
     with open(yaml_path, encoding="utf-8") as file, reading(refuse):
-        found = yaml.safe_load(file)
+        found = yaml.load(file, Loader=UniqueKeys)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
-    problems, known = [], tuple(vars(args))
+    problems, known = [*_said_twice(found)], tuple(vars(args))
     for key, value in found.items():
         name = key.replace("-", "_")
         if name not in known and (meant := did_you_mean(name, known)):
@@ -263,6 +265,15 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     if problems:
         raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
     return args
+
+
+def _said_twice(keys: Iterable[str]) -> Iterator[str]:
+    """Yield a sentence for each option that two of the `keys` of a file mean."""
+    spelled: dict[str, str] = {}
+    for key in keys:
+        other = spelled.setdefault(key.replace("-", "_"), key)
+        if other != key:
+            yield f"{other} and {key} are one option"
 
 
 def _as_held(held: object, value: object) -> object:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 import sambac
 import sambarun
@@ -188,6 +190,22 @@ def test_a_second_profile_has_operators_too(program):
         first, second = (executable.profile(feeds, operators=True) for _ in range(2))
         np.testing.assert_array_equal(first.outputs["h3"], executable.run(feeds)["h3"])
     assert [e.name for e in first.operators] == [e.name for e in second.operators]
+
+
+def test_times_that_no_disk_had_space_for_are_told(program, monkeypatch):
+    whole = InferenceSession.end_profiling
+
+    def cut_off(session):
+        path = Path(whole(session))
+        path.write_bytes(path.read_bytes()[:400])
+        return str(path)
+
+    monkeypatch.setattr(InferenceSession, "end_profiling", cut_off)
+    feeds = {"h0": np.ones((4, 8), np.float32)}
+    with sambarun.load(program) as executable:
+        with pytest.raises(sambarun.RunError, match="could not write how long operators took"):
+            executable.profile(feeds, operators=True)
+        assert executable.run(feeds).keys() == {"h3"}
 
 
 @pytest.mark.parametrize(
