@@ -163,5 +163,6 @@ class VerifyConfig:
 
 def asked_for(given: object, name: str = "_verify_cfg") -> VerifyConfig | None:
     """Return what an argument asks for, None for nothing. Raises `PyBudaError` for others."""
-    require_kind(**{name: (given, VerifyConfig)})
+    if given is not None:  # each call that runs something asks
+        require_kind(**{name: (given, VerifyConfig)})
     return given if isinstance(given, VerifyConfig) and given.enabled else None
