@@ -11,7 +11,7 @@ import torch
 from sambahost.samples import Samples
 from sambahost.training_pipeline import Loops, TrainingQueues
 
-from .config import compiler, warn_of_idle
+from .config import warn_of_idle
 from .device import Device, current
 from .errors import PyBudaError, counted, listed, require_queues
 from .running import initialized_to_train, training_pipeline, working
@@ -56,8 +56,8 @@ def run_training(
         queues = partial(TrainingQueues.of, loss_queue, checkpoint_queue)
         pipeline = training_pipeline(context, queues, verified)
         first, targets = pipeline.waiting()
-        if first is not None and targets is not None and pipeline.compile_for(first, targets):
-            compiler().tell_idle()
+        if first is not None and targets is not None:
+            pipeline.compile_for(first, targets)
         pipeline.train(loops, _sequential)
         return pipeline.queues.checkpoints
 
@@ -81,8 +81,7 @@ def initialize_training(
             "nothing says what to compile for: give sample_inputs and sample_targets, or push both"
         )
     pipeline = training_pipeline(context, lambda: queues, verified)
-    if pipeline.compile_for(inputs, targets):
-        compiler().tell_idle()
+    pipeline.compile_for(inputs, targets)
     return pipeline.queues.checkpoints
 
 

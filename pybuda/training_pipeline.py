@@ -14,6 +14,7 @@ from sambahost.training_pipeline import (
 )
 from sambahost.watcher import Watcher
 
+from .config import compiler
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
@@ -38,7 +39,8 @@ def pipeline_of(
     placed = {each.name: [*each.modules, *filter(None, (each.loss,))] for each in devices}
     require_trains(losses, {name: by_name(own) for name, own in placed.items()}, PyBudaError)
     at_work = [_at_work(device, device is devices[0], verified) for device in devices]
-    return TrainingPipeline(at_work, devices[0].inputs, devices[-1].targets, queues, API)
+    tells = compiler().tell_idle
+    return TrainingPipeline(at_work, devices[0].inputs, devices[-1].targets, queues, API, tells)
 
 
 def _at_work(device: Device, first: bool, verified: VerifyConfig | None) -> TrainingDevice:

@@ -265,8 +265,7 @@ class Glance:
             found[id(value)] = value
             self._looked.append(value)
             if value:  # many tables are empty
-                named = isinstance(value, Mapping)
-                self._full += [value, value.values()] if named else [value]
+                self._full += [value, value.values()] if isinstance(value, Mapping) else [value]
             for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
                 self._look(name, item, found)
 

@@ -113,7 +113,8 @@ class Api:
 class TrainingPipeline:
     """Devices in order, of which the last one has a loss, and the queues of the program.
 
-    Microbatches come out of `inputs`, their targets out of `targets`.
+    Microbatches come out of `inputs`, their targets out of `targets`. `compiled` is called where
+    all devices have been made ready at once.
     """
 
     def __init__(
@@ -123,11 +124,13 @@ class TrainingPipeline:
         targets: Channel[Samples],
         queues: TrainingQueues,
         api: Api,
+        compiled: Callable[[], None],
     ) -> None:
         self.queues = queues
         self._devices = tuple(devices)
         self._api = api
         self._ready = False
+        self._compiled = compiled
         self._targets = targets
         behind = self._devices[1:]
         self._inputs = [inputs, *(Channel[Samples](BETWEEN) for _ in behind)]
@@ -138,10 +141,8 @@ class TrainingPipeline:
         names = [device.name for device in devices]
         self.crew = Crew(names, [queues.losses, queues.checkpoints], self._drop, api.raises)
 
-    def compile_for(self, sample: Samples, targets: Samples) -> bool:
+    def compile_for(self, sample: Samples, targets: Samples) -> None:
         """Make devices ready for microbatches like these, as far as torch need not run for it.
-
-        Return whether that was all devices, now.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
@@ -150,8 +151,9 @@ class TrainingPipeline:
             if following is None or self._ready:
                 break
             following = device.trainer.prepare(following, targets if index == self._last else None)
-        before, self._ready = self._ready, True
-        return following is not None and not before
+        if following is not None and not self._ready:
+            self._compiled()
+        self._ready = True
 
     def forward(self, count: int, in_sequence: bool, only: int | None = None) -> None:
         """Run `count` microbatches forward, on all devices or `only` one.
