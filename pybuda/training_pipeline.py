@@ -25,7 +25,7 @@ from .verifying import VerifyConfig
 
 Checkpoint: TypeAlias = dict[str, Tensor]
 """Parameters of a device by name."""
-API = Api(told, tensors, Microbatch, PyBudaError)
+API = Api(told, tensors, Microbatch, PyBudaError, compiler().tell_idle)
 
 
 def pipeline_of(
@@ -39,8 +39,7 @@ def pipeline_of(
     placed = {each.name: [*each.modules, *filter(None, (each.loss,))] for each in devices}
     require_trains(losses, {name: by_name(own) for name, own in placed.items()}, PyBudaError)
     at_work = [_at_work(device, device is devices[0], verified) for device in devices]
-    tells = compiler().tell_idle
-    return TrainingPipeline(at_work, devices[0].inputs, devices[-1].targets, queues, API, tells)
+    return TrainingPipeline(at_work, devices[0].inputs, devices[-1].targets, queues, API)
 
 
 def _at_work(device: Device, first: bool, verified: VerifyConfig | None) -> TrainingDevice:

@@ -62,10 +62,16 @@ class TrainingQueues:
     backward: Sequence[Queue] = ()
 
     @classmethod
-    def of(cls, losses: Queue | None, checkpoints: Queue | None) -> TrainingQueues:
-        """Return queues of losses and checkpoints, new ones where there are none."""
+    def of(
+        cls,
+        losses: Queue | None,
+        checkpoints: Queue | None,
+        forward: Sequence[Queue] = (),
+        backward: Sequence[Queue] = (),
+    ) -> TrainingQueues:
+        """Return the queues, new ones of losses and checkpoints where there are none."""
         first, second = (queue.Queue() if each is None else each for each in (losses, checkpoints))
-        return cls(first, second)
+        return cls(first, second, forward, backward)
 
 
 @dataclass(frozen=True)
@@ -102,19 +108,22 @@ class TrainingDevice:
 
 @dataclass(frozen=True)
 class Api:
-    """What an API makes of tensors for queues, of parameters for checkpoints, and of sentences."""
+    """What an API makes of tensors for queues, of parameters for checkpoints, and of sentences.
+
+    `compiled` is called once all devices of a pipeline are.
+    """
 
     told: Callable[[Iterable[torch.Tensor]], object]
     checkpoint: Callable[[Mapping[str, torch.Tensor]], object]
     samples: type[Samples]
     raises: Callable[[str], Exception]
+    compiled: Callable[[], None]
 
 
 class TrainingPipeline:
     """Devices in order, of which the last one has a loss, and the queues of the program.
 
-    Microbatches come out of `inputs`, their targets out of `targets`. `compiled` is called where
-    all devices have been made ready at once.
+    Microbatches come out of `inputs`, their targets out of `targets`.
     """
 
     def __init__(
@@ -124,13 +133,11 @@ class TrainingPipeline:
         targets: Channel[Samples],
         queues: TrainingQueues,
         api: Api,
-        compiled: Callable[[], None],
     ) -> None:
         self.queues = queues
         self._devices = tuple(devices)
         self._api = api
         self._ready = False
-        self._compiled = compiled
         self._targets = targets
         behind = self._devices[1:]
         self._inputs = [inputs, *(Channel[Samples](BETWEEN) for _ in behind)]
@@ -152,7 +159,7 @@ class TrainingPipeline:
                 break
             following = device.trainer.prepare(following, targets if index == self._last else None)
         if following is not None and not self._ready:
-            self._compiled()
+            self._api.compiled()
         self._ready = True
 
     def forward(self, count: int, in_sequence: bool, only: int | None = None) -> None:
