@@ -5,8 +5,9 @@ from __future__ import annotations
 import queue
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NoReturn
 
 import torch
@@ -17,6 +18,7 @@ from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 from sambahost.training_pipeline import TrainingPipeline
 
+from .config import CompileSettings
 from .errors import PyBudaError, counted, listed, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
@@ -240,10 +242,21 @@ class Device(Driven):
             yield
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A pipeline, and what it was made for: verification, `changes` so far, settings."""
+
+    pipeline: AnyPipeline
+    verified: VerifyConfig | None
+    changes: int
+    settings: CompileSettings
+
+
 class Context:
     """Devices, how often they or what is on them have changed, and the pipeline that they run in.
 
-    `intermediates` gets what programs ask for of operators. `pipeline` is what devices run in now.
+    `intermediates` gets what programs ask for of operators. `pipeline` is what devices run in now,
+    `ready` the one that was made last.
     Changes and calls that run something wait for one another by `lock`.
     """
 
@@ -253,6 +266,7 @@ class Context:
         self.intermediates: queue.Queue[object] = queue.Queue()
         self.changes = 0
         self.pipeline: AnyPipeline | None = None
+        self.ready: Ready | None = None
 
     def add(self, device: Device) -> None:
         """Add a device at the end. Raises `PyBudaError` for a name that another one has."""
@@ -268,6 +282,12 @@ class Context:
         if self.pipeline is not None:
             self.pipeline.crew.stop()
             self.pipeline = None
+
+    def close(self, devices: Iterable[Device]) -> None:
+        """End what runs, and forget what `devices` have compiled."""
+        self.stop()
+        for device in devices:
+            device.close()
 
     def sync(self) -> None:
         """Return when devices have done what they were told. Raises what failed in one."""

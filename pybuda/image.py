@@ -29,7 +29,6 @@ from .training.on_device import DeviceRequest, compile_step
 
 _FORMAT = 2
 _PORTS = ("inputs", "names", "outputs")
-_OPTIMIZERS = ("SGD", "Adam", "AdamW", "LAMB", "LARS")
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,7 @@ class TTDeviceImage:
         if self.step is None or self.step.optimizer is None:
             return None
         settings = {**self.step.optimizer}
-        kind = settings.pop("type")
-        if kind not in _OPTIMIZERS:
-            raise PyBudaError(f"the image has an optimizer {kind}; known are {_OPTIMIZERS}")
-        made: optimizers.Optimizer = getattr(optimizers, str(kind))(**settings, device_params=True)
-        return made
+        return optimizers.of_kind(str(settings.pop("type")), settings)
 
     def _said(self) -> dict[str, object]:
         plain = {each.name: getattr(self, each.name) for each in fields(self)}

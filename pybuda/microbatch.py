@@ -26,10 +26,13 @@ class Microbatch(Samples):
         """
         given = pushed[0] if len(pushed) == 1 else pushed
         names: tuple[str, ...] = ()
-        if isinstance(given, Mapping):
-            names, given = tuple(given), tuple(given.values())
-        values = given if isinstance(given, tuple | list) else (given,)
-        found = cls(tuple(_copied(value) for value in values), names)
+        if isinstance(given, tuple | list):
+            values: Iterable[object] = given
+        elif isinstance(given, Mapping):
+            names, values = tuple(given), given.values()
+        else:
+            values = (given,)
+        found = cls(tuple(map(_copied, values)), names)
         if not found.tensors or not found.size:
             raise PyBudaError("a microbatch without tensors, or without samples, came")
         return found

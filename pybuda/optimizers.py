@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import sambac
 from pef.warned import warn
@@ -79,9 +79,8 @@ class Optimizer:
 
     def _options(self) -> dict[str, object]:
         """Return the settings, by the names of the compiler."""
-        left_out = ("parameters", "device_params", *self.idle)
-        own = [each.name for each in fields(self) if each.name not in left_out]  # type: ignore[arg-type]  # each is a dataclass
-        return {_COMPILERS.get(name, name): getattr(self, name) for name in own}
+        own, left_out = self.described(), ("type", *self.idle)
+        return {_COMPILERS.get(n, n): value for n, value in own.items() if n not in left_out}
 
     def _made(self, **changed: object) -> sambac.Optimizer:
         try:
@@ -185,6 +184,18 @@ class LARS(Optimizer):
     epsilon: float = 1e-8
     compiled_as = sambac.LARS
     idle = ("nesterov", "dampening")
+
+
+_KINDS = {kind.__name__.lower(): kind for kind in (SGD, Adam, AdamW, LAMB, LARS)}
+
+
+def of_kind(name: str, settings: Mapping[str, Any]) -> Optimizer:
+    """Return an optimizer of all parameters, by its name. Raises `PyBudaError` for unknown ones."""
+    made = _KINDS.get(name.lower())
+    if made is None:
+        raise PyBudaError(f"there is no optimizer {name!r}; choose {', '.join(_KINDS)}")
+    found: Optimizer = made(**settings, device_params=True)
+    return found
 
 
 def _names(parameters: Sequence[Parameter]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import queue
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 
 from sambahost.training_pipeline import TrainingQueues
 
@@ -15,9 +15,14 @@ from .device import Context, Device, current
 from .errors import PyBudaError, counted, listed, require_queues
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
-from .running import end_training, forget, inference_pipeline, initialized_to_run, working
+from .running import (
+    end_training,
+    inference_pipeline,
+    initialized_to_run,
+    training_pipeline,
+    working,
+)
 from .tensor import SomeTensor, Tensor
-from .train import initialize_training
 from .tt_device import TTDevice
 from .verifying import asked_for
 
@@ -101,25 +106,24 @@ def initialize_pipeline(
         given, targets = Microbatch.sampled(sample_inputs), Microbatch.sampled(sample_targets)
         if not training:
             _require_inference(
-                checkpoint_queue=checkpoint_queue is not None,
-                sample_targets=targets is not None,
-                d2d_bwd_queues=len(d2d_bwd_queues) > 0,
+                checkpoint_queue=checkpoint_queue,
+                sample_targets=targets,
+                d2d_bwd_queues=d2d_bwd_queues,
             )
-        context.stop()
-        for device in devices:
-            device.close()
-        if training:
-            queues = TrainingQueues.of(output_queue, checkpoint_queue)
-            queues = replace(queues, forward=d2d_fwd_queues, backward=d2d_bwd_queues)
-            return initialize_training(given, targets, queues, verified)
-        sample = given or devices[0].inputs.peek()
-        if sample is None:
-            raise PyBudaError(
-                "nothing says what to compile for: give sample_inputs, or push inputs"
-            )
-        pipeline = inference_pipeline(context, output_queue, d2d_fwd_queues, verified)
-        pipeline.compile_for(sample)
-        return pipeline.queues.results
+        context.close(devices)
+        sample, wanted = given or devices[0].inputs.peek(), targets or devices[-1].targets.peek()
+        if sample is None or (training and wanted is None):
+            missing = "sample_inputs and sample_targets" if training else "sample_inputs"
+            raise PyBudaError(f"nothing says what to compile for: give {missing}, or push some")
+        if not training or wanted is None:
+            infers = inference_pipeline(context, output_queue, d2d_fwd_queues, verified)
+            infers.compile_for(sample)
+            return infers.queues.results
+        between = (d2d_fwd_queues, d2d_bwd_queues)
+        queues = partial(TrainingQueues.of, output_queue, checkpoint_queue, *between)
+        trains = training_pipeline(context, queues, verified)
+        trains.compile_for(sample, wanted)
+        return trains.queues.checkpoints
 
 
 def run_forward(input_count: int = 1, _sequential: bool = False) -> None:
@@ -161,12 +165,10 @@ def shutdown() -> None:
     """End what runs, and forget all devices."""
     context = current()
     with context.lock:
-        context.stop()
-        for device in context.devices:
-            device.close()
+        context.close(context.devices)
         context.devices.clear()
         context.intermediates = queue.Queue()
-        forget()
+        context.ready = None
 
 
 def pybuda_reset() -> None:
@@ -205,10 +207,10 @@ def _place_alone(context: Context, module: Placeable) -> None:
     target.place_module(placed)
 
 
-def _require_inference(**given: bool) -> None:
+def _require_inference(**given: object) -> None:
     """Raise `PyBudaError` for what was given, and only training has a use for."""
     for name, came in given.items():
-        if came:
+        if came not in (None, (), []):
             raise PyBudaError(f"{name} came without training, which alone has a use for it")
 
 

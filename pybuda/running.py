@@ -5,37 +5,19 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 from sambahost.driven import AnyPipeline
 from sambahost.inference_pipeline import InferencePipeline, InferenceQueues
 from sambahost.training_pipeline import TrainingPipeline, TrainingQueues
 
-from .config import UNSET, CompileSettings, compiler
-from .device import Context, Device, current
+from .config import compiler
+from .device import Context, Device, Ready, current
 from .errors import PyBudaError
 from .training_pipeline import API, pipeline_of
 from .verifying import VerifyConfig
 
 _Made = TypeVar("_Made", InferencePipeline, TrainingPipeline)
-
-
-@dataclass
-class _Ready:
-    """The pipeline that was made last, and the state of devices and settings that it is of."""
-
-    pipeline: AnyPipeline | None = None
-    verified: VerifyConfig | None = None
-    changes: int = -1
-    settings: CompileSettings = UNSET
-
-    def is_of(self, context: Context) -> bool:
-        """Return whether devices and the configuration are still those that it was made for."""
-        return self.changes == context.changes and self.settings == compiler().settings()
-
-
-_ready = _Ready()
 
 
 def inference_pipeline(
@@ -56,7 +38,7 @@ def inference_pipeline(
         queue.Queue() if results is None else results, between, context.intermediates
     )
     rule = None if verified is None else verified.rule()
-    made = InferencePipeline(devices, devices[0].inputs, queues, API, compiler().tell_idle, rule)
+    made = InferencePipeline(devices, devices[0].inputs, queues, API, rule)
     return _begun(context, made, verified)
 
 
@@ -77,7 +59,7 @@ def training_pipeline(
 def initialized(context: Context) -> AnyPipeline:
     """Return the pipeline that was made. Raises `PyBudaError` if there is none for devices now."""
     found = made_for(context)
-    if found is None and _ready.pipeline is None:
+    if context.ready is None:
         raise PyBudaError("there is no pipeline; call initialize_pipeline first")
     if found is None:
         raise PyBudaError(
@@ -102,7 +84,10 @@ def _is_current(context: Context) -> bool:
 
 def made_for(context: Context) -> AnyPipeline | None:
     """Return the pipeline that was made for devices and settings as they are, None for none."""
-    return _ready.pipeline if _ready.is_of(context) else None
+    ready = context.ready
+    if ready is None or ready.changes != context.changes:
+        return None
+    return ready.pipeline if ready.settings == compiler().settings() else None
 
 
 @contextmanager
@@ -128,11 +113,8 @@ def apart() -> Iterator[None]:
         try:
             yield
         finally:
-            context.stop()
-            for device in context.devices:
-                device.close()
-            context.devices = before
-            forget()
+            context.close(context.devices)
+            context.devices, context.ready = before, None
 
 
 def end_training(context: Context) -> None:
@@ -143,12 +125,8 @@ def end_training(context: Context) -> None:
 
 def error_raised() -> bool:
     """Return whether a device has failed since the pipeline was made; `get` raises what it was."""
-    return _ready.pipeline is not None and _ready.pipeline.crew.error is not None
-
-
-def forget() -> None:
-    """Forget the pipeline."""
-    _ready.pipeline = None
+    ready = current().ready
+    return ready is not None and ready.pipeline.crew.error is not None
 
 
 def working(context: Context, training: bool) -> list[Device]:
@@ -163,9 +141,10 @@ def working(context: Context, training: bool) -> list[Device]:
 
 
 def _still_ready(context: Context, verified: VerifyConfig | None) -> AnyPipeline | None:
-    ready = made_for(context)
-    goes_on = ready is not None and ready.crew.error is None
-    return ready if goes_on and verified in (None, _ready.verified) else None
+    found, ready = made_for(context), context.ready
+    if found is None or ready is None or found.crew.error is not None:
+        return None
+    return found if verified in (None, ready.verified) else None
 
 
 def _free(context: Context, training: bool, verified: VerifyConfig | None) -> list[Device]:
@@ -180,7 +159,6 @@ def _free(context: Context, training: bool, verified: VerifyConfig | None) -> li
 
 
 def _begun(context: Context, made: _Made, verified: VerifyConfig | None) -> _Made:
-    _ready.verified = verified
-    _ready.pipeline = context.pipeline = made
-    _ready.changes, _ready.settings = context.changes, compiler().settings()
+    context.pipeline = made
+    context.ready = Ready(made, verified, context.changes, compiler().settings())
     return made

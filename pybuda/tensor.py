@@ -88,9 +88,7 @@ class Tensor(Arithmetic):
         """Return the torch tensor."""
         return self._value
 
-    def to_pytorch(self) -> torch.Tensor:
-        """Return the torch tensor."""
-        return self._value
+    to_pytorch = value
 
     def to_framework(self, framework: str) -> torch.Tensor | np.ndarray:
         """Return the tensor of `framework`: pytorch, onnx or numpy; TensorFlow is not loaded here.

@@ -8,16 +8,15 @@ from functools import partial
 
 import torch
 
-from sambahost.samples import Samples
 from sambahost.training_pipeline import Loops, TrainingQueues
 
-from .config import compiler, warn_of_idle
+from .config import warn_of_idle
 from .device import Device, current
 from .errors import PyBudaError, counted, listed, require_queues
-from .running import initialized_to_train, training_pipeline, working
+from .running import initialized_to_train, training_pipeline
 from .tensor import SomeTensor, to_torch
 from .training_pipeline import Checkpoint
-from .verifying import VerifyConfig, asked_for
+from .verifying import asked_for
 
 
 def run_training(
@@ -56,34 +55,10 @@ def run_training(
         queues = partial(TrainingQueues.of, loss_queue, checkpoint_queue)
         pipeline = training_pipeline(context, queues, verified)
         first, targets = pipeline.waiting()
-        if first is not None and targets is not None and pipeline.compile_for(first, targets):
-            compiler().tell_idle()
+        if first is not None and targets is not None:
+            pipeline.compile_for(first, targets)
         pipeline.train(loops, _sequential)
         return pipeline.queues.checkpoints
-
-
-def initialize_training(
-    sample_inputs: Samples | None,
-    sample_targets: Samples | None,
-    queues: TrainingQueues,
-    verified: VerifyConfig | None,
-) -> queue.Queue[object]:
-    """Compile what is on all devices to train on samples, and return the queue of checkpoints.
-
-    Raises `PyBudaError` where nothing says which shapes to compile for.
-    """
-    context = current()
-    devices = working(context, training=True)
-    inputs = sample_inputs or devices[0].inputs.peek()
-    targets = sample_targets or devices[-1].targets.peek()
-    if inputs is None or targets is None:
-        raise PyBudaError(
-            "nothing says what to compile for: give sample_inputs and sample_targets, or push both"
-        )
-    pipeline = training_pipeline(context, lambda: queues, verified)
-    if pipeline.compile_for(inputs, targets):
-        compiler().tell_idle()
-    return pipeline.queues.checkpoints
 
 
 def run_backward(input_count: int = 1, zero_grad: bool = False, _sequential: bool = False) -> None:

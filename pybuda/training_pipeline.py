@@ -14,6 +14,7 @@ from sambahost.training_pipeline import (
 )
 from sambahost.watcher import Watcher
 
+from .config import compiler
 from .device import Device
 from .errors import PyBudaError
 from .microbatch import Microbatch, told
@@ -24,7 +25,7 @@ from .verifying import VerifyConfig
 
 Checkpoint: TypeAlias = dict[str, Tensor]
 """Parameters of a device by name."""
-API = Api(told, tensors, Microbatch, PyBudaError)
+API = Api(told, tensors, Microbatch, PyBudaError, compiler().tell_idle)
 
 
 def pipeline_of(

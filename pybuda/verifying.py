@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -50,25 +50,11 @@ class TestKind(Enum):
 
 _SGD = {"type": "sgd", "params": {"learning_rate": 50.0}}
 _STAGE = "verified after that stage of its compiler; verify_all does so after those of this one"
-_IDLE: Mapping[str, tuple[object, str]] = {
-    "devmode": (None, "compiled and run in two programs, if at all"),
-    "dump_tensors_path": ("", "told to write their tensors there"),
-    "golden_ignore_df_precision": (True, "compared with what formats make of torch's results"),
-    "graph_name": ("graph", "called that in reports"),
-    "intermediates": (True, "compared where their operators meet, too"),
-    "run_golden": (False, "run by its backend's model, too"),
-    "run_net2pipe": (False, "lowered to pipes, too"),
-    "skip_shutdown": (False, "left on their devices"),
-    "tti_path": (None, "written to an image, and run from it"),
-    "verify_each_buda_pass": (False, _STAGE),
-    "verify_last": (True, _STAGE),
-    "verify_pipeline_result_vs_framework": (False, _STAGE),
-    "verify_post_autograd_passes": (False, _STAGE),
-    "verify_post_placer": (False, _STAGE),
-    "verify_pybuda_codegen_vs_framework": (False, _STAGE),
-    "verify_tvm_compile": (False, _STAGE),
-}
-"""Settings without an effect here: their defaults, and what is done to modules on hardware."""
+
+
+def _idle(default: object, says: str = _STAGE) -> Any:
+    """Return a setting without an effect here, which says what is done to modules on hardware."""
+    return field(default=default, metadata={"says": says})
 
 
 @dataclass(kw_only=True)
@@ -115,31 +101,32 @@ class VerifyConfig:
     enable_parameter_gradient_checking: bool = True
     waive_gradient_errors: Sequence[str] = ()
     verify_all: bool = False
-    devmode: object = None
-    dump_tensors_path: str = ""
-    golden_ignore_df_precision: bool = True
-    graph_name: str = "graph"
-    intermediates: bool = True
-    run_golden: bool = False
-    run_net2pipe: bool = False
-    skip_shutdown: bool = False
-    tti_path: object = None
-    verify_each_buda_pass: bool = False
-    verify_last: bool = True
-    verify_pipeline_result_vs_framework: bool = False
-    verify_post_autograd_passes: bool = False
-    verify_post_placer: bool = False
-    verify_pybuda_codegen_vs_framework: bool = False
-    verify_tvm_compile: bool = False
+    devmode: object = _idle(None, "compiled and run in two programs, if at all")
+    dump_tensors_path: str = _idle("", "told to write their tensors there")
+    golden_ignore_df_precision: bool = _idle(True, "compared with torch's results in formats")
+    graph_name: str = _idle("graph", "called that in reports")
+    intermediates: bool = _idle(True, "compared where their operators meet, too")
+    run_golden: bool = _idle(False, "run by its backend's model, too")
+    run_net2pipe: bool = _idle(False, "lowered to pipes, too")
+    skip_shutdown: bool = _idle(False, "left on their devices")
+    tti_path: object = _idle(None, "written to an image, and run from it")
+    verify_each_buda_pass: bool = _idle(False)
+    verify_last: bool = _idle(True)
+    verify_pipeline_result_vs_framework: bool = _idle(False)
+    verify_post_autograd_passes: bool = _idle(False)
+    verify_post_placer: bool = _idle(False)
+    verify_pybuda_codegen_vs_framework: bool = _idle(False)
+    verify_tvm_compile: bool = _idle(False)
 
     def __post_init__(self) -> None:
         """Warn of what has no effect. Raise `PyBudaError` for what would compare nothing."""
         require_kind(test_kind=(self.test_kind, TestKind), verify_all=(self.verify_all, bool))
         if odd := misfits(**{name: (getattr(self, name), kind) for name, kind in NUMBERS.items()}):
             raise PyBudaError("\n".join(odd))
-        for name, (default, says) in _IDLE.items():
-            if getattr(self, name) != default:
-                warn(f"{name}: on hardware modules are {says}; it has no effect here")
+        for each in fields(self):
+            if each.metadata and getattr(self, each.name) != each.default:
+                says = each.metadata["says"]
+                warn(f"{each.name}: on hardware modules are {says}; it has no effect here")
 
     @classmethod
     def disabled(cls) -> VerifyConfig:
@@ -163,5 +150,6 @@ class VerifyConfig:
 
 def asked_for(given: object, name: str = "_verify_cfg") -> VerifyConfig | None:
     """Return what an argument asks for, None for nothing. Raises `PyBudaError` for others."""
-    require_kind(**{name: (given, VerifyConfig)})
+    if given is not None:  # each call that runs something asks
+        require_kind(**{name: (given, VerifyConfig)})
     return given if isinstance(given, VerifyConfig) and given.enabled else None

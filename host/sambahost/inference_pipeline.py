@@ -49,8 +49,7 @@ class InferenceQueues:
 class InferencePipeline:
     """Devices in order, and the queues of the program; microbatches come out of `inputs`.
 
-    What a device gives is compared with what torch gives by `rule`, if there is one. `compiled` is
-    called once all devices are.
+    What a device gives is compared with what torch gives by `rule`, if there is one.
     """
 
     def __init__(
@@ -59,14 +58,13 @@ class InferencePipeline:
         inputs: Channel[Samples],
         queues: InferenceQueues,
         api: Api,
-        compiled: Callable[[], None],
         rule: GoldenRule | None = None,
     ) -> None:
         self.queues = queues
         self._devices = tuple(devices)
         self._api = api
         self._ready = False
-        self._compiled: Callable[[], None] | None = compiled
+        self._compiled: Callable[[], None] | None = api.compiled
         self._rule = rule
         later: list[Channel[Samples]] = [Channel(BETWEEN) for _ in devices[1:]]
         self._inputs = [inputs, *later]

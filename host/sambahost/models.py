@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from operator import attrgetter, is_, methodcaller
+from operator import attrgetter, is_, itemgetter, methodcaller
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -215,52 +215,75 @@ class Glance:
     def __init__(self, owners: Iterable[object]) -> None:
         self._owners = [*owners]
         self._attributes = [vars(owner) for owner in self._owners]
-        self._looked: list[Collection[object]] = []
+        self._picks: list[_Picks] = []
+        self._looked: list[Collection[object]] = [*self._attributes]
+        self._full: list[Iterable[object]] = []
         found: dict[int, object] = {}
         for owner, attributes in zip(self._owners, self._attributes, strict=True):
-            self._look(attributes, _UNSEEN if isinstance(owner, nn.Module) else (), found)
+            unseen = _UNSEEN if isinstance(owner, nn.Module) else frozenset()
+            names = [name for name in attributes if name not in unseen]
+            self._picks.append(_picking(names))
+            for name in names:
+                self._look(name, attributes[name], found)
         self._sources = [owner for owner in self._owners if isinstance(owner, MarkedSource)]
         self._read = [source.mark() for source in self._sources]
         self._lengths = [*map(len, self._looked)]  # of each: an item may move from one to the next
-        self._held = [*chain.from_iterable(self._looked)]
+        self._held = [*self._items()]
         self._tensors = [each for each in found.values() if isinstance(each, Tensor)]
         self._uncounted = any(tensor.is_inference() for tensor in self._tensors)
         self._marks = [] if self._uncounted else self._marked()
 
     def is_same(self) -> bool:
         """Return whether all that is held is what it was."""
-        return (
-            not self._uncounted
-            and all(map(is_, map(vars, self._owners), self._attributes))
-            and [*map(len, self._looked)] == self._lengths
-            and all(map(is_, chain.from_iterable(self._looked), self._held))
-            and self._marked() == self._marks
-            and [source.mark() for source in self._sources] == self._read
-        )
+        try:
+            return (
+                not self._uncounted
+                and all(map(is_, map(vars, self._owners), self._attributes))
+                and [*map(len, self._looked)] == self._lengths
+                and all(map(is_, self._items(), self._held))
+                and self._marked() == self._marks
+                and [source.mark() for source in self._sources] == self._read
+            )
+        except KeyError:  # an attribute has another name
+            return False
+
+    def _items(self) -> Iterator[object]:
+        """Return what attributes hold that count, and what is in collections."""
+        picked = [picks(held) for picks, held in zip(self._picks, self._attributes, strict=True)]
+        return chain.from_iterable((*picked, *self._full))
 
     def _marked(self) -> list[Any]:
         return [found for looks in _LOOKS for found in map(looks, self._tensors)]
 
-    def _look(self, inside: Any, unseen: Collection[str], found: dict[int, object]) -> None:
-        """Look at a collection, and at those in it but for what is `unseen`."""
-        named = isinstance(inside, Mapping)
-        self._looked += [inside, inside.values()] if named else [inside]
-        for key, value in inside.items() if named else enumerate(inside):
-            if key in unseen or id(value) in found:
-                continue
-            if isinstance(value, Tensor):
-                found[id(value)] = value
-            elif isinstance(value, list | tuple | Mapping) and (
-                len(value) <= _MOST or key in _TABLES
-            ):
-                found[id(value)] = value
-                self._look(value, (), found)
+    def _look(self, key: object, value: object, found: dict[int, object]) -> None:
+        """Look at what is called `key`; if it is a collection, at what is in it, too."""
+        if id(value) in found:
+            return
+        if isinstance(value, Tensor):
+            found[id(value)] = value
+        elif isinstance(value, list | tuple | Mapping) and (len(value) <= _MOST or key in _TABLES):
+            found[id(value)] = value
+            self._looked.append(value)
+            if value:  # many tables are empty
+                self._full += [value, value.values()] if isinstance(value, Mapping) else [value]
+            for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+                self._look(name, item, found)
+
+
+_Picks: TypeAlias = Callable[[Mapping[str, object]], tuple[object, ...]]
+
+
+def _picking(names: Sequence[str]) -> _Picks:
+    """Return what gives the values that have these names, soon."""
+    if len(names) < 2:  # of which `itemgetter` makes no tuple
+        return lambda held: tuple(held[name] for name in names)
+    return itemgetter(*names)
 
 
 _TABLES = frozenset({"_parameters", "_buffers", "_modules", "_constants"})
 """Attributes that hold what modules are made of, which count however many there are."""
 _UNSEEN = _TORCHS - _TABLES
-"""Attributes of all modules whose contents count for nobody here."""
+"""Attributes of all modules that count for nobody here, as the mode they are in."""
 
 
 _WANTS_GRADIENT = attrgetter("requires_grad")

@@ -89,7 +89,7 @@ class SampleTrainer:
         self._step: CompiledStep | None = None
         self._marks: list[tuple[StepPlace, torch.Tensor, Mark | None]] = []
         self._places: Mapping[str, StepPlace] = {}
-        self._trains: Mapping[str, StepPlace] = {}
+        self._find: Callable[[], Mapping[str, torch.Tensor | None]] = dict
         self._watch = FreezeWatch()
         self._structure: object = None
         self._glance = Glance(())
@@ -150,7 +150,7 @@ class SampleTrainer:
     def parameters(self) -> Mapping[str, torch.Tensor]:
         """Return copies of the parameters that train, by name."""
         trained = self._trained()
-        held = {} if self._stage is None else self._stage.find_all(self._trains)
+        held = self._find()
         found = {}
         for name in trained:
             value = held.get(name)
@@ -255,7 +255,7 @@ class SampleTrainer:
         """Give back the memory of the device."""
         if self._stage is not None:
             self._stage.close()
-        self._stage = None
+        self._stage, self._find = None, dict
 
     def _trained(self) -> Mapping[str, torch.nn.Parameter]:
         if self._stage is not None:
@@ -288,7 +288,7 @@ class SampleTrainer:
         self._places = step.places
         trained = self._trained()
         self._watch = FreezeWatch(trained)
-        self._trains = {name: place for name, place in step.places.items() if name in trained}
+        self._find = stage.finder({n: place for n, place in step.places.items() if n in trained})
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
         self._structure, self._glance = request.structure(), Glance(request.owners())
         self._stage, self._step = stage, step

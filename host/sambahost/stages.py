@@ -321,13 +321,23 @@ class TrainedStages:
         """Return a copy of what is there, None for nothing."""
         return self._stages[place.stage].find(place.path)
 
-    def find_all(self, places: Mapping[str, StepPlace]) -> dict[str, torch.Tensor | None]:
-        """Return copies of what is at these places, by the names of these."""
-        found: dict[str, torch.Tensor | None] = {}
-        for index, stage in enumerate(self._stages):
-            own = {name: place.path for name, place in places.items() if place.stage == index}
-            found.update(zip(own, stage.find_all([*own.values()]), strict=True))
-        return found
+    def finder(
+        self, places: Mapping[str, StepPlace]
+    ) -> Callable[[], dict[str, torch.Tensor | None]]:
+        """Return what gives copies of what is at these places, by the names of these."""
+        apart = [
+            (stage, {name: place.path for name, place in places.items() if place.stage == index})
+            for index, stage in enumerate(self._stages)
+        ]
+        wanted = [(stage, (*own,), (*own.values(),)) for stage, own in apart if own]
+
+        def find() -> dict[str, torch.Tensor | None]:
+            found: dict[str, torch.Tensor | None] = {}
+            for stage, names, paths in wanted:
+                found.update(zip(names, stage.find_all(paths), strict=True))
+            return found
+
+        return find
 
     def gradient(self, place: StepPlace) -> torch.Tensor | None:
         """Return a copy of the gradient of the parameter there, None where it has none."""

@@ -62,10 +62,16 @@ class TrainingQueues:
     backward: Sequence[Queue] = ()
 
     @classmethod
-    def of(cls, losses: Queue | None, checkpoints: Queue | None) -> TrainingQueues:
-        """Return queues of losses and checkpoints, new ones where there are none."""
+    def of(
+        cls,
+        losses: Queue | None,
+        checkpoints: Queue | None,
+        forward: Sequence[Queue] = (),
+        backward: Sequence[Queue] = (),
+    ) -> TrainingQueues:
+        """Return the queues, new ones of losses and checkpoints where there are none."""
         first, second = (queue.Queue() if each is None else each for each in (losses, checkpoints))
-        return cls(first, second)
+        return cls(first, second, forward, backward)
 
 
 @dataclass(frozen=True)
@@ -102,12 +108,16 @@ class TrainingDevice:
 
 @dataclass(frozen=True)
 class Api:
-    """What an API makes of tensors for queues, of parameters for checkpoints, and of sentences."""
+    """What an API makes of tensors for queues, of parameters for checkpoints, and of sentences.
+
+    `compiled` is called once all devices of a pipeline are.
+    """
 
     told: Callable[[Iterable[torch.Tensor]], object]
     checkpoint: Callable[[Mapping[str, torch.Tensor]], object]
     samples: type[Samples]
     raises: Callable[[str], Exception]
+    compiled: Callable[[], None]
 
 
 class TrainingPipeline:
@@ -138,10 +148,8 @@ class TrainingPipeline:
         names = [device.name for device in devices]
         self.crew = Crew(names, [queues.losses, queues.checkpoints], self._drop, api.raises)
 
-    def compile_for(self, sample: Samples, targets: Samples) -> bool:
+    def compile_for(self, sample: Samples, targets: Samples) -> None:
         """Make devices ready for microbatches like these, as far as torch need not run for it.
-
-        Return whether that was all devices, now.
 
         Raises `sambac.CompileError` for what cannot be compiled.
         """
@@ -150,8 +158,9 @@ class TrainingPipeline:
             if following is None or self._ready:
                 break
             following = device.trainer.prepare(following, targets if index == self._last else None)
-        before, self._ready = self._ready, True
-        return following is not None and not before
+        if following is not None and not self._ready:
+            self._api.compiled()
+        self._ready = True
 
     def forward(self, count: int, in_sequence: bool, only: int | None = None) -> None:
         """Run `count` microbatches forward, on all devices or `only` one.

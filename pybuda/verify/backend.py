@@ -27,7 +27,6 @@ from pybuda.verifying import VerifyConfig
 from sambahost.golden import Drawn
 from sambahost.golden_training import Distance
 
-_OPTIMIZERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW", "lamb": "LAMB", "lars": "LARS"}
 Pushed: TypeAlias = "SomeTensor | Sequence[SomeTensor] | Mapping[str, SomeTensor]"
 
 
@@ -72,7 +71,7 @@ def verify_module_pipeline(
     training = config.test_kind.is_training()
     drawn = Drawn(uniform_inputs, inputs_centered_on_zero)
     batches = _batches(inputs) or [
-        tuple(_input(drawn, *each) for each in _described(input_shapes, input_params))
+        _drawn(drawn, input_shapes, input_params)
         for _ in range(count if training else config.microbatch_count)
     ]
     with apart(), _configured(config):
@@ -162,11 +161,8 @@ def _devices(modules: Sequence[Module], kinds: Sequence[str], config: VerifyConf
 def _tt_device(name: str, config: VerifyConfig) -> TTDevice:
     optimizer = None
     if config.optimizer is not None and config.test_kind.is_training():
-        kind = str(config.optimizer.get("type"))
-        if kind not in _OPTIMIZERS:
-            raise PyBudaError(f"there is no optimizer {kind!r}; choose {', '.join(_OPTIMIZERS)}")
-        made = getattr(optimizers, _OPTIMIZERS[kind])
-        optimizer = made(device_params=True, **config.optimizer.get("params", {}))
+        said = config.optimizer
+        optimizer = optimizers.of_kind(str(said.get("type")), said.get("params", {}))
     return TTDevice(
         name,
         chip_ids=config.chip_ids,
@@ -208,19 +204,15 @@ def _batches(inputs: Sequence[Pushed]) -> list[Pushed]:
     return [tuple(tensors)] if inputs and len(tensors) == len(inputs) else [*inputs]
 
 
-def _input(drawn: Drawn, shape: Sequence[int], said: Mapping[str, Any]) -> Tensor:
-    """Return an input, which the device gets in a format that may be said."""
-    found = drawn.of(shape, said.get("data_format", torch.float32))
-    return Tensor.create_from_torch(found, said.get("dev_data_format"))
-
-
-def _described(
-    shapes: Sequence[Sequence[int]], params: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[Sequence[int], Mapping[str, Any]]]:
-    """Yield each shape with what is said of the input. Raises `PyBudaError` for what is unknown."""
-    known = ("data_format", "requires_grad", "dev_data_format")
+def _drawn(
+    drawn: Drawn, shapes: Sequence[Sequence[int]], params: Sequence[Mapping[str, Any]]
+) -> tuple[Tensor, ...]:
+    """Return an input of each shape, as `params` say. Raises `PyBudaError` for what is unknown."""
+    known, found = ("data_format", "requires_grad", "dev_data_format"), []
     for index, shape in enumerate(shapes):
         said = params[index] if index < len(params) else {}
         for key in said.keys() - {*known}:
             raise PyBudaError(f"input_params has '{key}'{did_you_mean(key, known)}")
-        yield shape, said
+        values = drawn.of(shape, said.get("data_format", torch.float32))
+        found.append(Tensor.create_from_torch(values, said.get("dev_data_format")))
+    return tuple(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -157,6 +158,40 @@ def test_runs_that_are_given_nothing_read_what_is_there_now(training: pef.Progra
     for given in ({}, {"k": 2 * K}, {}):
         found, wanted = executable.run(given), other.run({"x": 3 * X, "k": K, **given})
         np.testing.assert_equal(found, wanted)
+
+
+def test_what_is_written_counts_after_a_run_with_the_default() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x, float[2] d = {1, 2}) => (float[2] y) { y = Add(x, d) }
+    """)
+    executable = sambarun.load(sambac.compile(model))
+    executable.input_buffer("x")[:] = 3
+    for wanted in ([4, 5], [4, 5]):
+        np.testing.assert_array_equal(executable.run({})["y"], wanted)
+    executable.write({"d": np.float32([5, 6])})
+    np.testing.assert_array_equal(executable.run({})["y"], [8, 9])
+
+
+def test_sections_in_any_order_read_what_is_there_now(training: pef.Program) -> None:
+    quick, slow = sambarun.load(training), sambarun.load(training)
+    quick.input_buffer("x")[:], quick.input_buffer("k")[:] = X, K
+    kinds = ("FWD", "BCKWD", "OPT", None)
+    parts = [sambarun.Selection(kind and (kind,)) for kind in kinds]
+    parts.append(sambarun.Selection(("FWD",), train=True))
+
+    def outcome(one: sambarun.Executable, part: sambarun.Selection) -> object:
+        try:
+            return one.run({}, part)
+        except sambarun.RunError as error:
+            return str(error)
+
+    refused = 0
+    for number in np.random.default_rng(0).integers(len(parts), size=80):
+        slow.write({"x": X, "k": K})  # after which it looks at everything anew
+        found, wanted = (outcome(one, parts[number]) for one in (quick, slow))
+        np.testing.assert_equal(found, wanted)
+        refused += isinstance(wanted, str)
+    assert 0 < refused < 40
 
 
 def test_only_inputs_of_a_fixed_size_have_a_buffer(training: pef.Program) -> None:

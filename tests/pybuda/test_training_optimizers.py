@@ -81,6 +81,10 @@ def _adam(w, g, state):
     return 0.02 * _uncorrected(g, state, 0.9, 0.999, 1e-8)
 
 
+def _adamw(w, g, state):
+    return _adam(w, g, state) + 0.02 * 0.05 * w
+
+
 def _lamb(w, g, state):
     r = _uncorrected(g, state, 0.7, 0.95, 0.01) + 0.05 * w
     return 0.02 * (w.norm() / r.norm()).clamp(0.2, 0.3) * r
@@ -98,6 +102,10 @@ _LARS = {"momentum": 0.8, "weight_decay": 0.05, "lars_coeff": 0.2, "epsilon": 0.
 
 FORMULAS = {
     "adam": (optimizers.Adam(0.02, bias_correction=False, device_params=True), _adam),
+    "adamw": (
+        optimizers.AdamW(0.02, weight_decay=0.05, bias_correction=False, device_params=True),
+        _adamw,
+    ),
     "lamb": (optimizers.LAMB(0.02, **_LAMB, device_params=True), _lamb),
     "lars": (optimizers.LARS(0.02, **_LARS, device_params=True), _lars),
 }
@@ -115,6 +123,14 @@ def test_optimizers_are_the_references(name: str) -> None:
     for pair in pairs:
         twin.step([pair])
     is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW", "LAMB", "LARS"])
+def test_every_optimizer_takes_parameters(kind: str) -> None:
+    one = pybuda.Parameter(torch.ones(2), name="one")
+    optimizer = getattr(optimizers, kind)(learning_rate=0.1, parameters=[one])
+    assert optimizer.compiled({"one": "m.one", "other": "m.other"}).params == ("m.one",)
+    assert optimizer.compiled({"other": "m.other"}) is None
 
 
 class Halving(pybuda.schedulers.LearningRateScheduler):

@@ -66,6 +66,11 @@ class Ledger:
             index in self._packs and self._valid.issuperset(self._packs[index])
         )
 
+    def hold(self, indices: frozenset[int]) -> bool:
+        """Tell whether the planned memory of each of these symbols, none a pack, has its value."""
+        self._catch_up()
+        return self._valid.issuperset(indices)
+
     def _catch_up(self) -> None:
         """Apply the runs since the last question; to apply them twice does no harm."""
         for writes in sorted(self._pending, key=self._pending.__getitem__):

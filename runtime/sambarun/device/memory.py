@@ -209,6 +209,10 @@ class Memory:
             return True
         return any(map(self._ledger.holds, self.shared.get(index, (index,))))
 
+    def hold(self, indices: frozenset[int]) -> bool:
+        """Tell whether all these symbols have been computed and not been overwritten since."""
+        return self._ledger.hold(indices) or all(map(self.holds, indices))
+
     def record(self, writes: Writes) -> None:
         """Note that a plan has written what `writes` says."""
         if self.values:

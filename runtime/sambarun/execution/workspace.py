@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from functools import cached_property
+from typing import NamedTuple
 
 import pef
 from pef import dtypes
@@ -91,6 +92,13 @@ class Door:
 _NOTHING: frozenset[int] = frozenset()
 
 
+class _Settled(NamedTuple):
+    """Where a plan that was bound finds what it takes: in `feeds`, and `computed` in its places."""
+
+    feeds: Mapping[int, TensorAt]
+    computed: frozenset[int]
+
+
 class Workspace:
     """Memory, and the plans that are bound to it. Nothing in it may be used by two threads.
 
@@ -108,7 +116,9 @@ class Workspace:
         self._asked = asked_by(image.program)
         self._fitted: dict[frozenset[int], Fitted] = {}
         self._plans: dict[tuple[Chosen, bool, frozenset[int]], Plan] = {}
-        self._settled: tuple[Plan, Mapping[int, TensorAt]] | None = None
+        self._lasting: set[int] = set()
+        self._settled: dict[int, _Settled] = {}
+        self._seen: Mapping[int, TensorAt] | None = None
         self._borrowed: Feeds | None = None
         self._defaults: dict[int, TensorAt | Array] = {}
         packs = image.states.packs
@@ -127,6 +137,7 @@ class Workspace:
             fitted = self._fit(zeros)
             plan = make_plan(fitted, self._memory, self._host, chosen, link=link)
             self._plans[chosen, link, zeros] = plan
+            self._lasting.add(id(plan))
             self.runs.expect_new()
         return plan
 
@@ -169,12 +180,21 @@ class Workspace:
             self._attach(plan, inputs)
 
     def _is_attached(self, plan: Plan) -> bool:
-        """Tell whether `plan`, which is given nothing, finds all as in its last run."""
-        settled = self._settled
-        return settled is not None and plan is settled[0] and self._memory.feeds is settled[1]
+        """Tell whether `plan`, which is given nothing, finds all as in its last run.
+
+        Other plans may have run since; what changes where things are makes other `feeds`.
+        """
+        memory, settled = self._memory, self._settled.get(id(plan))
+        if settled is None or memory.feeds is not self._seen:
+            return False
+        memory.feeds = self._seen = settled.feeds
+        return not settled.computed or (not memory.values and memory.hold(settled.computed))
 
     def _attach(self, plan: Plan, inputs: Mapping[str, object]) -> None:
         memory = self._memory
+        if memory.feeds is not self._seen:
+            self._settled.clear()
+        self._settled.pop(id(plan), None)
         expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
         feeds = expected.check(inputs)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
@@ -196,10 +216,9 @@ class Workspace:
         for symbol, steps in plan.externals:
             for step in steps:
                 step.attach(memory, symbol)
-        self._settled = None
         if not inputs:
             self._borrowed = None
-            self._settled = (plan, memory.feeds) if self._is_settled(plan) else None
+            self._settle(plan)
 
     def _borrow(self, feeds: Feeds) -> None:
         """Let steps find what the caller gave, until `let_go`."""
@@ -214,11 +233,14 @@ class Workspace:
         anew = overwritten(plan.steps, self._image.states) & self.state.torn
         self.state.require(plan.reads - anew)
 
-    def _is_settled(self, plan: Plan) -> bool:
-        """Tell whether all that `plan` takes stays where it is, until `feeds` are others."""
+    def _settle(self, plan: Plan) -> None:
+        """Note, if it is so, that all that `plan` takes stays where it is until `feeds` change."""
         memory = self._memory
+        computed = frozenset(s for s, _ in plan.externals if s not in memory.feeds)
         elsewhere = self._objects or memory.shared or self.state.absent
-        return not elsewhere and all(symbol in memory.feeds for symbol, _ in plan.externals)
+        if not (elsewhere or (computed and memory.values)) and id(plan) in self._lasting:
+            self._settled[id(plan)] = _Settled(memory.feeds, computed)
+            self._seen = memory.feeds
 
     def let_go(self) -> None:
         """Forget what the caller gave: its arrays are borrowed until a run returns, or fails."""

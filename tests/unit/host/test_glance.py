@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import onnx
 import pytest
 import torch
 from torch import nn
 
 from sambahost.models import Glance, Version, structure_of
+from sambahost.onnx_part import OnnxPart
 
 
 class Holding(nn.Module):
@@ -90,8 +92,9 @@ def test_changes_are_seen(change: Callable[[Holding], object]) -> None:
 def test_a_version_stands_again_after_a_whole_look() -> None:
     module = Holding()
     before = _version(module)
+    module.eval()  # which counts for nobody
     assert before.stands()
-    module.eval()  # another value, which counts for nobody
+    module.factor = float("3.0")  # another object, which is equal
     assert not before.stands()
     after = _version(module)
     assert before.is_that_of(after)
@@ -103,3 +106,37 @@ def test_what_torch_does_not_count_is_never_the_same() -> None:
     with torch.inference_mode():
         module.kept = torch.ones(2)
     assert not Glance([module]).is_same()
+
+
+MODEL_CHANGES: dict[str, Callable[[onnx.GraphProto], object]] = {
+    "an operator": lambda graph: setattr(graph.node[0], "op_type", "Sub"),
+    "an operator less": lambda graph: graph.node.pop(),
+    "operators in another order": lambda graph: graph.node.reverse(),
+    "an operator that another takes the place of": lambda graph: graph.node[1].CopyFrom(
+        onnx.helper.make_node("Tanh", ["h"], ["y"])
+    ),
+    "a size of an input": lambda graph: setattr(
+        graph.input[0].type.tensor_type.shape.dim[0], "dim_value", 3
+    ),
+    "a name of an output": lambda graph: setattr(graph.output[0], "name", "h"),
+    "a small weight": lambda graph: graph.initializer[0].float_data.__setitem__(0, 7.0),
+    "the name of a large one": lambda graph: setattr(graph.initializer[1], "name", "z"),
+    "the size of a large one": lambda graph: graph.initializer[1].dims.__setitem__(0, 1),
+    "a weight more": lambda graph: graph.initializer.add(name="z"),
+}
+
+
+@pytest.mark.parametrize("change", MODEL_CHANGES.values(), ids=MODEL_CHANGES)
+def test_changes_of_an_onnx_model_are_seen(change: Callable[[onnx.GraphProto], object]) -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2] x) => (float[2] y) { h = Add(x, w) y = Relu(h) }
+    """)
+    for name, size in (("w", 2), ("large", 100)):
+        values = [1.0] * size
+        model.graph.initializer.append(onnx.helper.make_tensor(name, 1, [size], values))
+    part = OnnxPart(model)
+    before = part.mark()
+    assert part.mark() == before == OnnxPart(model).mark()
+    change(model.graph)
+    assert part.mark() != before
+    assert part.mark() == OnnxPart(model).mark()
