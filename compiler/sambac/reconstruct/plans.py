@@ -16,6 +16,7 @@ from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType
 from pef.states import shared_regions, states_of
 from pef.symbols import Symbol, SymbolKind
+from pef.text import plural
 from sambac.facts import Pack
 from sambac.planning.liveness import lifetimes_of, symbol_graph
 from sambac.planning.plans import (
@@ -244,8 +245,21 @@ class _Reading:
                 section_type=section.type,
                 holds=_held(inferred, position, names),
             )
+            if operator is not None and operator.declared:
+                self._declare(operator, self.ops[name].outputs)
             found.append(name)
         return tuple(found)
+
+    def _declare(self, operator: Operator, outputs: tuple[str, ...]) -> None:
+        """Note in which types the model has what an operator makes."""
+        if len(operator.declared) != len(outputs):
+            self.problems.append(
+                f"operator '{operator.name}' makes {plural(len(outputs), 'value')}, and has "
+                f"{plural(len(operator.declared), 'type')} for them"
+            )
+            return
+        for value, dtype in zip(outputs, operator.declared, strict=True):
+            self.values[value] = replace(self.values[value], declared=dtype)
 
     def _operators(self, section: Section, graph: StoredGraph) -> dict[int, Operator]:
         """Return the operators of a section by the node they stand for."""
@@ -339,4 +353,4 @@ def _traffic(program: Program, view: DataflowView, live_sets: Sequence[LiveSets]
     given, taken = set(view.inputs), set(view.outputs)
     own = [name for sets in live_sets for name in sets.live_in if name in given]
     own += [name for sets in live_sets for name in sets.live_out if name in taken]
-    return total - sum(view.values[name].nbytes or 0 for name in own)
+    return total - sum(view.values[name].device_nbytes or 0 for name in own)

@@ -2205,7 +2205,17 @@ class Operators(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
         return o == 0
 
-def OperatorsStart(builder): builder.StartObject(5)
+    # Operators
+    def Declared(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
+
+def OperatorsStart(builder): builder.StartObject(6)
 def OperatorsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def OperatorsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def OperatorsAddOpType(builder, opType): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(opType), 0)
@@ -2216,6 +2226,7 @@ def OperatorsAddFlops(builder, flops): builder.PrependUOffsetTRelativeSlot(3, fl
 def OperatorsStartFlopsVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def OperatorsAddPcus(builder, pcus): builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(pcus), 0)
 def OperatorsStartPcusVector(builder, numElems): return builder.StartVector(8, numElems, 8)
+def OperatorsAddDeclared(builder, declared): builder.PrependUOffsetTRelativeSlot(5, flatbuffers.number_types.UOffsetTFlags.py_type(declared), 0)
 def OperatorsEnd(builder): return builder.EndObject()
 
 
