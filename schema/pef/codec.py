@@ -123,6 +123,7 @@ _SYMBOL = Rows(
         "duration": Enums(symbols.Duration),
         "parameter": OptionalIndices(),
         "pack": OptionalIndices(),
+        "declared": Numbers("<u1"),
     },
 )
 _PROGRAM = Rows(

@@ -106,7 +106,14 @@ def format_0_9() -> pef.Program:
     first, *others = program.sections
     operator = replace(first.groups[0].operators[0], declared=(16, 0))
     group = replace(first.groups[0], operators=(operator,))
-    return replace(program, sections=(replace(first, groups=(group,)), *others))
+    symbol = {each.name: each for each in program.symbols}["x"]
+    return replace(
+        program,
+        sections=(replace(first, groups=(group,)), *others),
+        symbols=tuple(
+            replace(each, declared=16) if each is symbol else each for each in program.symbols
+        ),
+    )
 
 
 def format_0_7_chips() -> pef.Program:

@@ -130,6 +130,7 @@ class _Symbols:
                     data=None if tensor is None else self._weights.add(as_bytes(tensor)),
                     origins=origins.get(name, ()),
                     duration=self._duration(name, facts.role),
+                    declared=facts.declared,
                     **related.get(name, {}),
                 )
             )

@@ -148,6 +148,7 @@ class _Reading:
             for group in section.groups
             for operator in group.operators
         }
+        self._stored = frozenset(self._symbols)
         self._latest = list(self._symbols)  # the version of each symbol that a reader finds
         self.given = tuple(_given(program))
         given = frozenset(self.given)
@@ -245,21 +246,28 @@ class _Reading:
                 section_type=section.type,
                 holds=_held(inferred, position, names),
             )
-            if operator is not None and operator.declared:
+            if operator is not None:
                 self._declare(operator, self.ops[name].outputs)
             found.append(name)
         return tuple(found)
 
     def _declare(self, operator: Operator, outputs: tuple[str, ...]) -> None:
         """Note in which types the model has what an operator makes."""
-        if len(operator.declared) != len(outputs):
+        types = operator.declared or (0,) * len(outputs)
+        if len(types) != len(outputs):
             self.problems.append(
                 f"operator '{operator.name}' makes {plural(len(outputs), 'value')}, and has "
-                f"{plural(len(operator.declared), 'type')} for them"
+                f"{plural(len(types), 'type')} for them"
             )
             return
-        for value, dtype in zip(outputs, operator.declared, strict=True):
-            self.values[value] = replace(self.values[value], declared=dtype)
+        for value, dtype in zip(outputs, types, strict=True):
+            facts = self.values[value]
+            if value in self._stored and facts.declared != dtype:
+                self.problems.append(
+                    f"operator '{operator.name}' makes '{value}', of type {dtype} in its model; "
+                    f"its symbol says {facts.declared}"
+                )
+            self.values[value] = replace(facts, declared=dtype)
 
     def _operators(self, section: Section, graph: StoredGraph) -> dict[int, Operator]:
         """Return the operators of a section by the node they stand for."""
@@ -322,6 +330,7 @@ def _symbol_facts(symbol: Symbol, given: frozenset[str]) -> ValueFacts:
         shape=symbol.shape,
         type=symbol.type,
         nbytes=dtypes.static_nbytes(symbol.dtype, symbol.shape),
+        declared=symbol.declared,
     )
 
 

@@ -203,6 +203,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("duration", "<u1", False),
         ("parameter", "<u4", False),
         ("pack", "<u4", False),
+        ("declared", "<u1", False),
     ),
     "Texts": (
         ("size", "<u4", True),
