@@ -125,8 +125,8 @@ class SymbolFacts:
         if facts.declared:
             yield Fact(
                 _WHAT,
-                f"The model has it as {dtypes.BY_NUMBER[facts.declared].name}, which kernels of the "
-                f"host do not give. Estimates count the {human_bytes(whole)} that it is on a device.",
+                f"The model has it as {dtypes.BY_NUMBER[facts.declared].name}, which no kernel of "
+                f"the host gives. Estimates count the {human_bytes(whole)} that it is on a device.",
                 {"declared": facts.declared, "device_bytes": whole},
             )
         moves = [*self._moves.get(symbol.name, ())]

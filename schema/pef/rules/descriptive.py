@@ -54,7 +54,8 @@ def declared_types(program: Program) -> Iterator[str]:
     """The types in which a model has what the host has in more bits are element types, or 0."""
     for symbol in program.symbols:
         if symbol.declared and symbol.declared not in dtypes.BY_NUMBER:
-            yield f"symbol '{symbol.name}' has the unknown element type {symbol.declared} in its model"
+            who = f"symbol '{symbol.name}'"
+            yield f"{who} has the unknown element type {symbol.declared} in its model"
     for section in program.sections:
         for op in (op for group in section.groups for op in group.operators):
             unknown = [dtype for dtype in op.declared if dtype and dtype not in dtypes.BY_NUMBER]

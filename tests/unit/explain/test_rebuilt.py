@@ -17,6 +17,7 @@ from benchmarks.models import transformers
 from benchmarks.models.transformers import Shape
 from pef.errors import PefError
 from sambac.arch import arch_of, device_numbers, load_arch, load_device
+from sambac.explain.symbols import SymbolFacts
 from sambac.reconstruct.rebuilt import rebuild
 
 _BERT = Shape(layers=1, heads=2, hidden=32, length=8, vocabulary=40)
@@ -56,12 +57,18 @@ def _narrow(level="O3"):
 
 @pytest.mark.parametrize("level", ["O0", "O3"])
 def test_a_model_in_few_bits_moves_few_bits_whatever_the_host_makes(level):
-    """Kernels of the host give scores in float32; the device moves them in the type of the model."""
+    """Kernels of the host give scores in float32; a device has them in the type of the model."""
     program = _narrow(level)
     assert rebuild(program).differing == ()
     moved = [(s.estimate.bytes_in, s.estimate.bytes_out) for s in program.sections]
     first, between, last = 2 * (16 * 64 + 64 * 32), 2 * 16 * 32, 2 * 16 * 32
     assert moved == ([(first, last)] if level == "O3" else [(first, between), (between, last)])
+    if level == "O0":
+        wide = next(at for at, symbol in enumerate(program.symbols) if symbol.declared)
+        told = " ".join(fact.text for fact in SymbolFacts(rebuild(program)).facts(wide))
+        assert "The model has it as bfloat16" in told
+        assert "count the 1.00 KiB" in told
+        assert "2 times: 2.00 KiB," in told
 
 
 def test_types_for_other_results_than_an_operator_has_are_refused():

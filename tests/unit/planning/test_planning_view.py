@@ -12,7 +12,6 @@ from sambac.passes.insert_casts import InsertCasts
 from sambac.planning.from_model import view_of
 from sambac.planning.view import ValueRole
 
-
 HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
 
 
