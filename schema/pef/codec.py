@@ -39,7 +39,14 @@ _DATA_REF = {"segment": _U32, "offset": _U64, "size": _U64}
 _PORTS = Lists(Rows(p.Port, {"name": _TEXT, "symbol": _U32, "gradient": OptionalIndices()}))
 _OPERATOR = Rows(
     p.Operator,
-    {"name": _TEXT, "op_type": _TEXT, "node": _U32, "flops": _U64, "pcus": _U64},
+    {
+        "name": _TEXT,
+        "op_type": _TEXT,
+        "node": _U32,
+        "flops": _U64,
+        "pcus": _U64,
+        "declared": _INDICES,
+    },
 )
 
 _ESTIMATE = Rows(
@@ -116,6 +123,7 @@ _SYMBOL = Rows(
         "duration": Enums(symbols.Duration),
         "parameter": OptionalIndices(),
         "pack": OptionalIndices(),
+        "declared": Numbers("<u1"),
     },
 )
 _PROGRAM = Rows(

@@ -64,6 +64,8 @@ class Operator:
     `node` is its position among the nodes of the section's portable program, which has no names of
     nodes. Nodes that no operator stands for are copies of constants and of arithmetic on shapes.
     `flops` is its work, `pcus` its share of the compute units of the section: both are modelled.
+    `declared` are the element types that the model has its results in, where kernels of the host
+    give more bits: one for each, 0 where they are as they are; empty where all are.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Operator:
     node: int
     flops: int = 0
     pcus: int = 0
+    declared: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

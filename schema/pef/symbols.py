@@ -132,6 +132,9 @@ class Symbol:
     train one parameter have a gradient each. `pack` is the flat vector in whose memory the symbol
     lies: such a vector spans several parameters (or gradients, or states), so that one operator can
     update them all.
+
+    `declared` is the element type that the model has it in, where kernels of the host give more
+    bits, else 0: estimates count the bytes of that type, memory is planned for those of `dtype`.
     """
 
     name: str
@@ -149,3 +152,4 @@ class Symbol:
     duration: Duration = Duration.TRANSIENT
     parameter: SymbolIndex | None = None
     pack: SymbolIndex | None = None
+    declared: int = 0

@@ -38,6 +38,7 @@ from pef_formats_stated import (
     format_0_7,
     format_0_7_chips,
     format_0_8,
+    format_0_9,
 )
 
 import pef
@@ -63,6 +64,7 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_7": ((0, 7), format_0_7),
     "format_0_7_chips": ((0, 7), format_0_7_chips),
     "format_0_8": ((0, 8), format_0_8),
+    "format_0_9": ((0, 9), format_0_9),
 }
 
 

@@ -100,6 +100,22 @@ def format_0_8() -> pef.Program:
     return replace(program, graphs=(replace(graph, chip_calls=(1,)),))
 
 
+def format_0_9() -> pef.Program:
+    """An operator of two results, of which the model has the first in fewer bits than the host."""
+    program = format_0_6()
+    first, *others = program.sections
+    operator = replace(first.groups[0].operators[0], declared=(16, 0))
+    group = replace(first.groups[0], operators=(operator,))
+    symbol = {each.name: each for each in program.symbols}["x"]
+    return replace(
+        program,
+        sections=(replace(first, groups=(group,)), *others),
+        symbols=tuple(
+            replace(each, declared=16) if each is symbol else each for each in program.symbols
+        ),
+    )
+
+
 def format_0_7_chips() -> pef.Program:
     """The same pipeline, which the record of the compilation told until 0.7."""
     program = format_0_8()

@@ -42,7 +42,7 @@ from sambac.planning.plans import (
     ProgramPlan,
     SectionCost,
 )
-from sambac.planning.view import ValueRole
+from sambac.planning.view import DataflowView, OpFacts, ValueRole
 from sambac.section_program import SectionSource
 
 from .section_programs import section_programs
@@ -130,6 +130,7 @@ class _Symbols:
                     data=None if tensor is None else self._weights.add(as_bytes(tensor)),
                     origins=origins.get(name, ()),
                     duration=self._duration(name, facts.role),
+                    declared=facts.declared,
                     **related.get(name, {}),
                 )
             )
@@ -265,10 +266,23 @@ def _groups(
         yield FusionGroup(
             group.name,
             tuple(
-                Operator(op.name, op.op_type, node[op.name], op.flops, cost.pcus.get(op.name, 0))
+                Operator(
+                    op.name,
+                    op.op_type,
+                    node[op.name],
+                    op.flops,
+                    cost.pcus.get(op.name, 0),
+                    _declared(stage.view, op),
+                )
                 for op in facts
             ),
         )
+
+
+def _declared(view: DataflowView, op: OpFacts) -> tuple[int, ...]:
+    """Return the types that a model has results of `op` in, where those of the host are wider."""
+    types = tuple(view.values[value].declared for value in op.outputs)
+    return types if any(types) else ()
 
 
 def _in_place(inputs: Sequence[int], outputs: Sequence[int]) -> tuple[tuple[int, int], ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from pef import dtypes
 from pef.graphs import AmbiguousNameError
 from pef.program import SectionType
 from pef.states import states_of
@@ -119,6 +120,15 @@ class SymbolFacts:
             "border of a section is.",
             {"bytes": symbol.size, "written_by": len(written), "read_by": len(read)},
         )
+        facts = self._rebuilt.plans.view.values[symbol.name]
+        whole = facts.device_nbytes or 0
+        if facts.declared:
+            yield Fact(
+                _WHAT,
+                f"The model has it as {dtypes.BY_NUMBER[facts.declared].name}, which no kernel of "
+                f"the host gives. Estimates count the {human_bytes(whole)} that it is on a device.",
+                {"declared": facts.declared, "device_bytes": whole},
+            )
         moves = [*self._moves.get(symbol.name, ())]
         if symbol.pack is not None:  # who moves a pack moves its parts
             pack = self._program.symbols[symbol.pack].name
@@ -127,7 +137,7 @@ class SymbolFacts:
         speed = None if kind is None else self._rebuilt.arch.speed(kind)
         if moves and speed is not None and kind is not None:
             nbytes = sum(moves)
-            rows = " of rows that are picked" if min(moves) < symbol.size else ""
+            rows = " of rows that are picked" if min(moves) < whole else ""
             yield Fact(
                 _WHAT,
                 f"A run of the schedule moves it {plural(len(moves), 'time')}: "

@@ -24,6 +24,7 @@ SOURCE_LINE = "sambac.source_line"
 """The metadata of a node in which the last of these lines stands that is not PyTorch's own."""
 
 _OPERATOR = "sambac.operator"
+_HOST_CAST = "sambac.host_cast"
 
 # The list is spelled as Python does it: each text in single quotes, or in double ones.
 _QUOTED = re.compile(r"""(['"])(.*?)\1""")
@@ -39,7 +40,7 @@ def inherit_module(node: ir.Node, origin: ir.Node) -> None:
         node.metadata_props[MODULE_SCOPES] = scopes
     elif path:
         node.metadata_props[MODULE_SCOPES] = repr([path, ""])
-    for key in (SOURCE_LINE, _OPERATOR):
+    for key in (SOURCE_LINE, _OPERATOR, _HOST_CAST):
         if key in origin.metadata_props:
             node.metadata_props[key] = origin.metadata_props[key]
 
@@ -52,6 +53,26 @@ def begin_parts(node: ir.Node) -> None:
 def operator_of(node: ir.Node) -> str:
     """Return the name of the operator that `node` is a part of; empty if it stands for itself."""
     return node.metadata_props.get(_OPERATOR, "")
+
+
+def note_host_cast(made: ir.Value) -> None:
+    """Note on the cast that makes a value that only kernels of the host need it.
+
+    The gradient of such a cast inherits that.
+    """
+    cast = made.producer()
+    if cast is not None:
+        cast.metadata_props[_HOST_CAST] = "1"
+
+
+def forget_host_cast(node: ir.Node) -> None:
+    """Let a cast be one that the model asks for, too."""
+    node.metadata_props.pop(_HOST_CAST, None)
+
+
+def is_host_cast(node: ir.Node) -> bool:
+    """Tell whether `node` is a cast that the model does not ask for."""
+    return node.op_type == "Cast" and node.domain == "" and _HOST_CAST in node.metadata_props
 
 
 def module_of(node: ir.Node) -> str:

@@ -19,6 +19,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.nodes import redirect
+from sambac.graph.origins import forget_host_cast, is_host_cast
 from sambac.ops import is_random
 
 from .base import Pass
@@ -68,6 +69,8 @@ def _merge_nodes(graph: ir.Graph) -> bool:
         if first is not node and _can_merge(node, first):
             for old, new in zip(node.outputs, first.outputs, strict=True):
                 redirect(old, new)
+            if not is_host_cast(node):
+                forget_host_cast(first)
             graph.remove(node, safe=True)
             modified = True
     return modified

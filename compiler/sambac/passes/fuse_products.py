@@ -47,6 +47,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, int_attribute, static_shape
+from sambac.graph.origins import is_host_cast, note_host_cast
 
 from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
@@ -89,6 +90,8 @@ def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
     if cast is not None:
         like = ir.val("", left.dtype, matrix.shape)
         matrix = editor.op("Cast", matrix, like=like, to=int_attribute(cast, "to"))
+        if is_host_cast(cast):
+            note_host_cast(matrix)
     editor.replace(node, "MatMul", vector, matrix)
     return None
 

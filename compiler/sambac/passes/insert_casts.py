@@ -25,6 +25,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import all_nodes, is_calm, is_stop, subgraphs
+from sambac.graph.origins import note_host_cast
 from sambac.graph.value_types import parse
 from sambac.kernels.registry import KernelCall, why_not_runnable, why_type_fails
 from sambac.kernels.widening import Widening, widening
@@ -170,6 +171,7 @@ class _Caster:
         output = cast.outputs[0]
         output.name = name
         output.type = parse(type_)
+        note_host_cast(output)
         output.shape = value.shape
         return cast
 

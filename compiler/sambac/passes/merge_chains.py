@@ -38,6 +38,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import int_attribute, static_shape
+from sambac.graph.origins import forget_host_cast, is_host_cast
 
 from .rewriting import Rule, RulePass, has_one_reader, made_by
 
@@ -170,6 +171,8 @@ def _cast_chain(editor: Editor, node: ir.Node) -> str | None:
         return "the type between does not hold every number"
     replaced = editor.replace(node, "Cast", source)
     replaced.attributes.update(node.attributes)
+    if not is_host_cast(inner):
+        forget_host_cast(replaced)
     return None
 
 

@@ -172,7 +172,9 @@ def _traffic(view: DataflowView, plan: SectionPlan, live_sets: Sequence[LiveSets
         if view.values[value].role is ValueRole.ACTIVATION
     )
     crossing.update({value: 1 for value in crossing if value not in view.outputs})
-    total = sum(count * (view.values[value].nbytes or 0) for value, count in crossing.items())
+    total = sum(
+        count * (view.values[value].device_nbytes or 0) for value, count in crossing.items()
+    )
     if total != plan.traffic:
         return [f"the traffic between sections is {total} bytes, the plan says {plan.traffic}"]
     if plan.lower_bound > total:
@@ -196,7 +198,9 @@ def _capacity(
         # A copy's values stay in the operator that reads it.
         read = {v for v in read if v in outside or v in made}
         pmus = sum(
-            _memory_units(view.values[value].nbytes or 0, value in made & read, value in kept, arch)
+            _memory_units(
+                view.values[value].device_nbytes or 0, value in made & read, value in kept, arch
+            )
             for value in made | read
         )
         over = pcus > arch.pcus.value or pmus > arch.pmus.value

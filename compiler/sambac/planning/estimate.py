@@ -303,7 +303,7 @@ def _spilled(plan: ProgramPlan, arch: Arch, now: float, policy: float) -> Iterat
         )
         return
     moved = sum(
-        (plan.values[name].nbytes or 0) * moved_by_calls(plan.symbols, name)
+        (plan.values[name].device_nbytes or 0) * moved_by_calls(plan.symbols, name)
         for name in plan.lifetimes
         if plan.persistent.buffer(name) in spilled
     )

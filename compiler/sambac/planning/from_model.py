@@ -10,7 +10,8 @@ would copy them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import onnx_ir as ir
@@ -20,7 +21,7 @@ from pef.symbols import Shape
 from sambac.errors import CompileError
 from sambac.graph.constants import is_literal
 from sambac.graph.nodes import has_subgraphs, subgraphs
-from sambac.graph.origins import module_of, operator_of
+from sambac.graph.origins import is_host_cast, module_of, operator_of
 from sambac.graph.value_types import spell
 from sambac.ops import flops_of, held_whole, is_random
 
@@ -64,6 +65,7 @@ class _ViewBuilder:
         self._values: dict[str, ValueFacts] = {}
         self._constant: set[ir.Value] = set()  # defined by nodes cloned for being constant
         self._shapes: set[ir.Value] = set()  # defined by nodes cloned for computing shapes
+        self._declared: dict[ir.Value, ir.DataType] = {}  # what the host has in more bits
 
     def build(self) -> DataflowView:
         """Walk the graph."""
@@ -92,6 +94,7 @@ class _ViewBuilder:
             if _name(value) not in self._values:
                 self._add(value, ValueRole.WEIGHT)
         outputs = [value for value in node.outputs if value.name]
+        self._declared.update(self._declared_of(node, outputs))
         for value in outputs:
             self._add(value, ValueRole.ACTIVATION)
         return OpFacts(
@@ -106,6 +109,29 @@ class _ViewBuilder:
             part_of=operator_of(node),
             holds=tuple(_name(value) for value in held_whole(node)),
         )
+
+    def _declared_of(
+        self, node: ir.Node, outputs: Sequence[ir.Value]
+    ) -> Iterator[tuple[ir.Value, ir.DataType]]:
+        """Yield what `node` makes in more bits than the model asks for, with the type of the model.
+
+        It begins with a cast that only kernels of the host need, and goes on to all that has the
+        type of the cast until the model itself casts: what operators of the model read beside each
+        other has one type, and so they were all widened.
+        """
+        if has_subgraphs(node):
+            return
+        read = [value for value in node.inputs if value is not None]
+        if is_host_cast(node):
+            narrow = self._declared.get(read[0], read[0].dtype)
+            if narrow is not None and _is_wider(outputs[0], narrow):
+                yield outputs[0], narrow
+        elif node.op_type != "Cast" or node.domain != "":
+            for value in outputs:
+                alike = (each for each in read if each.dtype == value.dtype)
+                types = {self._declared[each] for each in alike if each in self._declared}
+                if types:
+                    yield value, max(types, key=lambda dtype: dtype.itemsize)
 
     def _is_cloned(self, node: ir.Node, symbols: list[ir.Value]) -> bool:
         """Tell whether readers get a copy of `node`, and note what that says of its outputs."""
@@ -165,7 +191,10 @@ class _ViewBuilder:
 
     def _add(self, value: ir.Value, role: ValueRole) -> None:
         name = _name(value)
-        facts = self._values[name] = value_facts(value, name, role)
+        facts = value_facts(value, name, role)
+        if value in self._declared:
+            facts = replace(facts, declared=int(self._declared[value]))
+        self._values[name] = facts
         if facts.nbytes is not None and facts.nbytes >= _ADDRESSABLE:
             raise CompileError(
                 f"'{name}' would have {facts.nbytes:,} bytes, which is beyond any memory; choose "
@@ -208,6 +237,10 @@ def _widens(source: ir.Value, made: ir.Value) -> bool:
         return False
     floats = narrow.is_floating_point() and wide.is_floating_point()
     return floats and narrow.itemsize < wide.itemsize
+
+
+def _is_wider(value: ir.Value, than: ir.DataType) -> bool:
+    return value.dtype is not None and value.dtype.itemsize > than.itemsize
 
 
 def _captured(node: ir.Node) -> Iterator[ir.Value]:

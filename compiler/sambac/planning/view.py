@@ -40,7 +40,8 @@ class ValueFacts:
     """A value of the graph. `nbytes` is None when its size is known only at run time.
 
     `dtype` is the ONNX element type, 0 for what is no tensor; `type` spells the type as
-    onnxruntime does, for instance `tensor(float)` or `seq(tensor(int64))`.
+    onnxruntime does, for instance `tensor(float)` or `seq(tensor(int64))`. `declared` is the
+    element type that the model has it in, where kernels of the host give more bits; else 0.
     """
 
     name: str
@@ -49,14 +50,22 @@ class ValueFacts:
     shape: Shape
     type: str
     nbytes: int | None
+    declared: int = 0
+
+    @property
+    def device_nbytes(self) -> int | None:
+        """The bytes on a device, which needs no more bits than the model; None if open."""
+        if not self.declared or self.nbytes is None:
+            return self.nbytes
+        return dtypes.static_nbytes(self.declared, self.shape)
 
     @property
     def modelled_nbytes(self) -> int:
         """The bytes that estimates count: with 1 for every open dimension, 0 for no tensor."""
         if self.nbytes is not None or self.shape is None:
-            return self.nbytes or 0
+            return self.device_nbytes or 0
         sizes = [size if isinstance(size, int) else 1 for size in self.shape]
-        return dtypes.static_nbytes(self.dtype, sizes) or 0
+        return dtypes.static_nbytes(self.declared or self.dtype, sizes) or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +124,8 @@ class DataflowView:
 
     @cached_property
     def sizes(self) -> dict[str, int]:
-        """The bytes of each value, 0 where only a run can tell."""
-        return {name: facts.nbytes or 0 for name, facts in self.values.items()}
+        """The bytes of each value on a device, 0 where only a run can tell."""
+        return {name: facts.device_nbytes or 0 for name, facts in self.values.items()}
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, ...]]:
@@ -148,7 +157,8 @@ class DataflowView:
             if (op.op_type, op.domain, len(values)) != ("Cast", "", 1):
                 continue
             maker = self.producer.get(values[0])
-            if maker is not None and 0 < self.sizes[op.outputs[0]] < self.sizes[values[0]]:
+            after, before = (self.values[each].nbytes or 0 for each in (op.outputs[0], values[0]))
+            if maker is not None and 0 < after < before:
                 found[name] = maker
         return found
 

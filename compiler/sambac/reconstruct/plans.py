@@ -16,6 +16,7 @@ from pef import dtypes
 from pef.program import FusionGroup, Operator, Program, Section, SectionType
 from pef.states import shared_regions, states_of
 from pef.symbols import Symbol, SymbolKind
+from pef.text import plural
 from sambac.facts import Pack
 from sambac.planning.liveness import lifetimes_of, symbol_graph
 from sambac.planning.plans import (
@@ -147,6 +148,7 @@ class _Reading:
             for group in section.groups
             for operator in group.operators
         }
+        self._stored = frozenset(self._symbols)
         self._latest = list(self._symbols)  # the version of each symbol that a reader finds
         self.given = tuple(_given(program))
         given = frozenset(self.given)
@@ -244,8 +246,28 @@ class _Reading:
                 section_type=section.type,
                 holds=_held(inferred, position, names),
             )
+            if operator is not None:
+                self._declare(operator, self.ops[name].outputs)
             found.append(name)
         return tuple(found)
+
+    def _declare(self, operator: Operator, outputs: tuple[str, ...]) -> None:
+        """Note in which types the model has what an operator makes."""
+        types = operator.declared or (0,) * len(outputs)
+        if len(types) != len(outputs):
+            self.problems.append(
+                f"operator '{operator.name}' makes {plural(len(outputs), 'value')}, and has "
+                f"{plural(len(types), 'type')} for them"
+            )
+            return
+        for value, dtype in zip(outputs, types, strict=True):
+            facts = self.values[value]
+            if value in self._stored and facts.declared != dtype:
+                self.problems.append(
+                    f"operator '{operator.name}' makes '{value}', of type {dtype} in its model; "
+                    f"its symbol says {facts.declared}"
+                )
+            self.values[value] = replace(facts, declared=dtype)
 
     def _operators(self, section: Section, graph: StoredGraph) -> dict[int, Operator]:
         """Return the operators of a section by the node they stand for."""
@@ -308,6 +330,7 @@ def _symbol_facts(symbol: Symbol, given: frozenset[str]) -> ValueFacts:
         shape=symbol.shape,
         type=symbol.type,
         nbytes=dtypes.static_nbytes(symbol.dtype, symbol.shape),
+        declared=symbol.declared,
     )
 
 
@@ -339,4 +362,4 @@ def _traffic(program: Program, view: DataflowView, live_sets: Sequence[LiveSets]
     given, taken = set(view.inputs), set(view.outputs)
     own = [name for sets in live_sets for name in sets.live_in if name in given]
     own += [name for sets in live_sets for name in sets.live_out if name in taken]
-    return total - sum(view.values[name].nbytes or 0 for name in own)
+    return total - sum(view.values[name].device_nbytes or 0 for name in own)

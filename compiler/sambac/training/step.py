@@ -135,7 +135,8 @@ def _add(
     inputs = {str(value.name): value for value in model.graph.inputs}
     weights = {name: inputs[name] for name in gradients}
     groups = assign(asked.optimizers, weights)
-    batches = plan_batches(groups, weights, pack=asked.pack, alone=asked.alone)
+    moved = {name for name, parts in gradients.items() if "" not in parts}
+    batches = plan_batches(groups, weights, pack=asked.pack, alone=asked.alone | moved)
 
     graph = StepGraph(model)
     exported = {

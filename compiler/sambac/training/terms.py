@@ -17,6 +17,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
+from sambac.graph.origins import note_host_cast
 
 HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 """Types without arithmetic of their own in onnxruntime's CPU build."""
@@ -40,6 +41,7 @@ class Term:
         """Return `value` as a term, in float32 if its type has no arithmetic of its own."""
         if value.dtype in HALF:
             value = editor.op("Cast", value, to=int(ir.DataType.FLOAT))
+            note_host_cast(value)
         return cls(editor, value)
 
     @property

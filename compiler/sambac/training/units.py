@@ -7,7 +7,8 @@ is a pack of its own: vectors have faster kernels than tensors of other ranks.
 
 There are no gaps between members, because gradients share their memory with activations: what lay
 in a gap would get into the norm. Members whose size is a multiple of 64 bytes come first, so only
-those after them begin at odd places. Half precision has no kernels and stays apart.
+those after them begin at odd places. Where a gradient is scaled into another place than its own
+(`step` says when), its parameter is updated alone.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from sambac.graph.editor import rank_of, shape_of
 
 from .selection import ParameterGroup
 from .step_graphs import StepGraph
-from .terms import HALF
 from .updates import Slot, is_elementwise
 
 
@@ -164,11 +164,7 @@ def plan_batches(
     batches: list[Batch] = []
     for group in groups:
         packable = pack and is_elementwise(group.optimizer)
-        together = [
-            name
-            for name in group.parameters
-            if packable and name not in alone and weights[name].dtype not in HALF
-        ]
+        together = [name for name in group.parameters if packable and name not in alone]
         batches += _packs(group.name, together, weights)
         packed = frozenset(together)
         batches += [

@@ -4,7 +4,7 @@ Per table its fields, by position in the vtable: name, what it holds (the numpy 
 elements, or the name of a table), and whether it must be there.
 """
 
-VERSION = (0, 8)
+VERSION = (0, 9)
 ROOT = "Program"
 
 TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
@@ -99,6 +99,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("node", "<u4", True),
         ("flops", "<u8", False),
         ("pcus", "<u8", False),
+        ("declared", "Indices", False),
     ),
     "PairLists": (
         ("count", "<u4", True),
@@ -202,6 +203,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("duration", "<u1", False),
         ("parameter", "<u4", False),
         ("pack", "<u4", False),
+        ("declared", "<u1", False),
     ),
     "Texts": (
         ("size", "<u4", True),

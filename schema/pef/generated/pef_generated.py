@@ -1764,7 +1764,34 @@ class Symbols(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(32))
         return o == 0
 
-def SymbolsStart(builder): builder.StartObject(15)
+    # Symbols
+    def Declared(self, j):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(34))
+        if o != 0:
+            a = self._tab.Vector(o)
+            return self._tab.Get(flatbuffers.number_types.Uint8Flags, a + flatbuffers.number_types.UOffsetTFlags.py_type(j * 1))
+        return 0
+
+    # Symbols
+    def DeclaredAsNumpy(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(34))
+        if o != 0:
+            return self._tab.GetVectorAsNumpy(flatbuffers.number_types.Uint8Flags, o)
+        return 0
+
+    # Symbols
+    def DeclaredLength(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(34))
+        if o != 0:
+            return self._tab.VectorLen(o)
+        return 0
+
+    # Symbols
+    def DeclaredIsNone(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(34))
+        return o == 0
+
+def SymbolsStart(builder): builder.StartObject(16)
 def SymbolsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def SymbolsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsAddKind(builder, kind): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(kind), 0)
@@ -1792,6 +1819,8 @@ def SymbolsAddParameter(builder, parameter): builder.PrependUOffsetTRelativeSlot
 def SymbolsStartParameterVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def SymbolsAddPack(builder, pack): builder.PrependUOffsetTRelativeSlot(14, flatbuffers.number_types.UOffsetTFlags.py_type(pack), 0)
 def SymbolsStartPackVector(builder, numElems): return builder.StartVector(4, numElems, 4)
+def SymbolsAddDeclared(builder, declared): builder.PrependUOffsetTRelativeSlot(15, flatbuffers.number_types.UOffsetTFlags.py_type(declared), 0)
+def SymbolsStartDeclaredVector(builder, numElems): return builder.StartVector(1, numElems, 1)
 def SymbolsEnd(builder): return builder.EndObject()
 
 
@@ -2205,7 +2234,17 @@ class Operators(object):
         o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(12))
         return o == 0
 
-def OperatorsStart(builder): builder.StartObject(5)
+    # Operators
+    def Declared(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
+
+def OperatorsStart(builder): builder.StartObject(6)
 def OperatorsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def OperatorsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def OperatorsAddOpType(builder, opType): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(opType), 0)
@@ -2216,6 +2255,7 @@ def OperatorsAddFlops(builder, flops): builder.PrependUOffsetTRelativeSlot(3, fl
 def OperatorsStartFlopsVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def OperatorsAddPcus(builder, pcus): builder.PrependUOffsetTRelativeSlot(4, flatbuffers.number_types.UOffsetTFlags.py_type(pcus), 0)
 def OperatorsStartPcusVector(builder, numElems): return builder.StartVector(8, numElems, 8)
+def OperatorsAddDeclared(builder, declared): builder.PrependUOffsetTRelativeSlot(5, flatbuffers.number_types.UOffsetTFlags.py_type(declared), 0)
 def OperatorsEnd(builder): return builder.EndObject()
 
 

@@ -161,7 +161,12 @@ def _section(number: int, section: Section, symbols: tuple[Symbol, ...]) -> Sect
             name=group.name,
             operators=[
                 OperatorRow(
-                    name=op.name, op_type=op.op_type, node=op.node, flops=op.flops, pcus=op.pcus
+                    name=op.name,
+                    op_type=op.op_type,
+                    node=op.node,
+                    flops=op.flops,
+                    pcus=op.pcus,
+                    declared=[_type_name(dtype) for dtype in op.declared],
                 )
                 for op in group.operators
             ],
@@ -238,6 +243,7 @@ def _symbol(number: int, symbol: Symbol, program: Program) -> SymbolRow:
         origins=list(symbol.origins),
         parameter=symbol.parameter,
         pack=symbol.pack,
+        declared=_type_name(symbol.declared),
     )
 
 
@@ -326,6 +332,17 @@ def _totals(program: Program, sections: list[SectionRow], symbols: list[SymbolRo
     )
 
 
+def _type_name(dtype: int) -> str:
+    """Return the name of an element type; of 0, which is none, nothing."""
+    return dtypes.BY_NUMBER[dtype].name if dtype else ""
+
+
+def _device_bytes(symbol: Symbol) -> int:
+    """Return the bytes that estimates count for a symbol."""
+    declared = dtypes.static_nbytes(symbol.declared, symbol.shape) if symbol.declared else None
+    return symbol.size if declared is None else declared
+
+
 def _dtype(symbol: Symbol) -> str:
     """Return `float32` for `tensor(float)`, and any other type as it is spelt."""
     number = dtypes.parse(symbol.type)
@@ -364,7 +381,7 @@ def spills(program: Program) -> list[SpillRow]:
             symbol=number,
             region=place.region.name,
             bytes=symbol.size,
-            moved=(moved := symbol.size * accesses[number]),
+            moved=(moved := _device_bytes(symbol) * accesses[number]),
             us=_time(moved, speeds[place.region]),
             hbm_us=_time(moved, speeds[RegionKind.HBM]),
             cost_us=_cost(place),

@@ -71,7 +71,8 @@ class SymbolRow(TypedDict):
 
     `duration` is how long it keeps its content; `parameter` and `pack` are symbols: what a gradient
     or optimizer state belongs to, and the flat vector that it lies in.
-    `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling.
+    `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling, and
+    `declared` the type that the model has it in, where kernels of the host give more bits.
     `origins` are the model's tensors that a derived weight was computed from.
     """
 
@@ -91,6 +92,7 @@ class SymbolRow(TypedDict):
     origins: list[str]
     parameter: int | None
     pack: int | None
+    declared: str
 
 
 class MemoryRow(TypedDict):

@@ -27,7 +27,7 @@ _PLACED: Mapping[str, str] = MappingProxyType({
     "FusionGroup": "name operators",
     "HostKernel": "kind section inputs outputs parameters",
     "NamedGraph": "name inputs outputs first_call calls model role policy_latency",
-    "Operator": "name op_type node flops pcus",
+    "Operator": "name op_type node flops pcus declared",
     "Piece": "offset data",
     "Port": "name symbol gradient",
     "Producer": "tool version options source source_hash libraries",
@@ -39,7 +39,7 @@ _PLACED: Mapping[str, str] = MappingProxyType({
     "SectionProgram": "graph inputs weights outputs call_form requires",
     "Segment": "name size pieces",
     "Symbol": "name kind dtype shape type allocation offset size first_call last_call data origins "
-    "duration parameter pack",
+    "duration parameter pack declared",
     "Variant": "program zeros nonzeros",
 })  # fmt: skip
 """The fields of each class that `building` has a place for; bytes of segments are not told."""

@@ -209,7 +209,7 @@ def _symbol(row: SymbolRow, end: int) -> tuple[str, ...]:
         str(row["id"]),
         row["kind"],
         row["duration"].lower(),
-        name_text(row["dtype"]),
+        name_text("/".join(filter(None, (row["declared"], row["dtype"])))),
         row["region"] or "-",
         "-" if row["address"] is None else f"{row['address']:#x}",
         human_size(row["bytes"], row["shape"]),

@@ -105,7 +105,8 @@ class GraphRow(TypedDict):
 class OperatorRow(TypedDict):
     """One operator of a fusion group, `node` its position among those of the portable program.
 
-    `flops` and `pcus` are modelled.
+    `flops` and `pcus` are modelled. `declared` are the types that the model has its results in, one
+    for each, where kernels of the host give more bits; empty where they are as they are.
     """
 
     name: str
@@ -113,6 +114,7 @@ class OperatorRow(TypedDict):
     node: int
     flops: int
     pcus: int
+    declared: list[str]
 
 
 class GroupRow(TypedDict):

@@ -50,6 +50,19 @@ def operator_shares(program: Program) -> Iterator[str]:
                 )
 
 
+def declared_types(program: Program) -> Iterator[str]:
+    """The types in which a model has what the host has in more bits are element types, or 0."""
+    for symbol in program.symbols:
+        if symbol.declared and symbol.declared not in dtypes.BY_NUMBER:
+            who = f"symbol '{symbol.name}'"
+            yield f"{who} has the unknown element type {symbol.declared} in its model"
+    for section in program.sections:
+        for op in (op for group in section.groups for op in group.operators):
+            unknown = [dtype for dtype in op.declared if dtype and dtype not in dtypes.BY_NUMBER]
+            if unknown:
+                yield f"operator '{op.name}' makes the unknown element type {unknown[0]}"
+
+
 def device_numbers(program: Program) -> Iterator[str]:
     """Numbers of the device are finite, and each is there once."""
     seen: set[str] = set()
@@ -175,6 +188,7 @@ def self_contained(program: Program) -> Iterator[str]:
 RULES = (
     estimates,
     operator_shares,
+    declared_types,
     device_numbers,
     placement_costs,
     argin_defaults,

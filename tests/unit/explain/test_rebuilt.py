@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from explained import ADAM, PROGRAMS, Net, device, heavy, net
@@ -16,6 +17,7 @@ from benchmarks.models import transformers
 from benchmarks.models.transformers import Shape
 from pef.errors import PefError
 from sambac.arch import arch_of, device_numbers, load_arch, load_device
+from sambac.explain.symbols import SymbolFacts
 from sambac.reconstruct.rebuilt import rebuild
 
 _BERT = Shape(layers=1, heads=2, hidden=32, length=8, vocabulary=40)
@@ -40,6 +42,44 @@ def test_transformers(level, chips):
 def test_a_step_whose_gradients_are_reduced(tmp_path):
     program = net(tmp_path, layers=2, data_parallel=True, precision="mixed")
     assert rebuild(program).differing == ()
+
+
+def _narrow(level="O3"):
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]>
+        g (bfloat16[16,64] x, bfloat16[64,32] k) => (bfloat16[16,32] y) {
+            scores = MatMul(x, k)
+            y = Softmax(scores)
+        }"""
+    )
+    return sambac.compile(model, sambac.CompileOptions(level=level))
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+def test_a_model_in_few_bits_moves_few_bits_whatever_the_host_makes(level):
+    """Kernels of the host give scores in float32; a device has them in the type of the model."""
+    program = _narrow(level)
+    assert rebuild(program).differing == ()
+    moved = [(s.estimate.bytes_in, s.estimate.bytes_out) for s in program.sections]
+    first, between, last = 2 * (16 * 64 + 64 * 32), 2 * 16 * 32, 2 * 16 * 32
+    assert moved == ([(first, last)] if level == "O3" else [(first, between), (between, last)])
+    if level == "O0":
+        wide = next(at for at, symbol in enumerate(program.symbols) if symbol.declared)
+        told = " ".join(fact.text for fact in SymbolFacts(rebuild(program)).facts(wide))
+        assert "The model has it as bfloat16" in told
+        assert "count the 1.00 KiB" in told
+        assert "2 times: 2.00 KiB," in told
+
+
+def test_types_for_other_results_than_an_operator_has_are_refused():
+    program = _narrow()
+    section, *others = program.sections
+    group, *groups = section.groups
+    operator, *operators = group.operators
+    wrong = replace(operator, declared=(16, 16, 16))
+    changed = replace(section, groups=(replace(group, operators=(wrong, *operators)), *groups))
+    with pytest.raises(PefError, match=f"'{operator.name}' makes .*, and has 3 types for them"):
+        rebuild(replace(program, sections=(changed, *others)))
 
 
 def test_several_graphs():

@@ -7,8 +7,12 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import CompileError
+from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from sambac.passes.insert_casts import InsertCasts
 from sambac.planning.from_model import view_of
 from sambac.planning.view import ValueRole
+
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>'
 
 
 def view(text: str, version: int = 21, *, states=(), clone_views: bool = False):
@@ -212,6 +216,46 @@ def test_what_is_done_while_reading_is_cloned():
     assert {op.name for op in found.ops.values() if op.cloned} == {"wide", "weight", "turned"}
     assert found.reads["product"] == ("s", "other")
     assert found.behind("turned") == ("s",)
+
+
+def declared(text: str) -> dict[str, int]:
+    """Return the declared type of what each operator makes, once there are casts for the host."""
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(HEADER + text)))
+    for node in model.graph:
+        node.name = node.outputs[0].name
+    for change in (InsertCasts(), EliminateCommonSubexpressions()):
+        change.call(model)
+    found = view_of(model)
+    assert all(
+        found.sizes[v.name] == v.nbytes // (2 if v.declared else 1) for v in found.values.values()
+    )
+    return {op.name: found.values[op.outputs[0]].declared for op in found.ops.values()}
+
+
+def test_what_only_the_host_widens_has_the_type_of_the_model():
+    """From a cast of its own on the model has what it says."""
+    found = declared(
+        """g (bfloat16[2,8] x, bfloat16[8,8] w) => (bfloat16[2,8] y, float[2,8] z) {
+            scores = MatMul(x, w)
+            shares = Softmax(scores)
+            y = MatMul(shares, w)
+            wide = Cast<to=1>(scores)
+            z = Softmax(wide)
+        }"""
+    )
+    wanted = {"scores": 16, "shares": 16, "y": 16, "wide": 0, "z": 0}
+    assert {name: found[name] for name in wanted} == wanted
+
+
+def test_a_cast_that_the_model_asks_for_too_gives_what_it_says():
+    found = declared(
+        """g (bfloat16[2,8] x) => (bfloat16[2,8] y, float[2,8] z) {
+            wide = Cast<to=1>(x)
+            z = Softmax(wide)
+            y = LogSoftmax(x)
+        }"""
+    )
+    assert (found["y"], found["z"]) == (0, 0)
 
 
 @pytest.mark.parametrize(

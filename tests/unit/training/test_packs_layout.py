@@ -1,6 +1,7 @@
 """How parameters are laid out to be updated together."""
 
 import numpy as np
+import pytest
 from step_machine import StepMachine
 
 from sambac.optimizers import LAMB, SGD, Adam
@@ -58,10 +59,18 @@ def test_large_parameters_stand_alone_and_chunks_are_bounded() -> None:
 
 
 def test_types_do_not_mix() -> None:
-    weights = {"a": np.zeros((2, 2), "f"), "b": np.zeros((2, 2), "d"), "c": np.zeros((2, 2), "f")}
+    types = {"a": "f", "b": "d", "c": "f", "d": "e", "e": "e"}
+    weights = {name: np.zeros((2, 2), dtype) for name, dtype in types.items()}
     parts = _parts(weights, StepOptions((SGD(),)))
-    assert [name for name, _ in parts.packs[0].members] == ["a", "c"]
-    assert [name for name, _ in parts.packs[3].members] == ["b"]
+    names = [[name for name, _ in pack.members] for pack in parts.packs[::3]]
+    assert names == [["a", "c"], ["d", "e"], ["b"]]
+
+
+@pytest.mark.parametrize(("accumulate", "packs"), [(False, 0), (True, 3)])
+def test_half_precision_whose_gradients_are_clipped_elsewhere_is_apart(accumulate, packs) -> None:
+    weights = {"a": np.zeros((2, 2), "e"), "b": np.zeros((2, 2), "e")}
+    asked = StepOptions((SGD(),), max_grad_norm=1.0, accumulate=accumulate)
+    assert len(_parts(weights, asked).packs) == packs
 
 
 def test_norms_of_single_parameters_need_them_apart() -> None:
