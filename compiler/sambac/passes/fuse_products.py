@@ -10,6 +10,13 @@ for float32 and a constant number c, where nothing else reads what was scaled. T
 matrices reads either order at the same speed, and scales for nothing. Forward and backward passes
 of attention take 0.65 to 0.95 of the time, and no transposed keys are kept in between.
 
+    MatMul(Transpose(A), B)   ->  FusedMatMul(A', B, transBatchA=1)     [1, S, H, D] to [1, H, S, D]
+
+and B likewise, with A' = Reshape(A, [S, 1, H, D]), which moves nothing. Of attention, only the
+result is still transposed: 0.88 of its time on one thread, 0.65 on two, as Transpose uses one. Of a
+Transpose to [B, H, D, S], of any batch, that of the last two axes is left to the product: what
+remains moves rows of D numbers.
+
     MatMul(Transpose(A), v)   ->  MatMul(v, A)                    v is a vector; Cast(A) likewise
 
 for any numbers: onnxruntime would make a FusedMatMul of it, which takes v for a row and is wrong.
@@ -53,28 +60,63 @@ from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
 _DOMAIN = "com.microsoft"
 _SIDES = ("transA", "transB")
+_BATCHES = ("transBatchA", "transBatchB")
+_HEADS = [0, 2, 1, 3]
+_TURNED_HEADS = [0, 2, 3, 1]
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """What a product reads: `value`, with its last two axes swapped if `turned`, times `scale`."""
+    """What a product reads: `value`, with its last two axes swapped if `turned`, times `scale`.
+
+    Before all that, [B, S, H, D] becomes [B, H, S, D] if it has its `heads` behind.
+    """
 
     value: ir.Value
     turned: bool = False
     scale: float = 1.0
+    heads: bool = False
 
 
 def fuse_operands(editor: Editor, node: ir.Node) -> str | None:
     """MatMul(Transpose(A) * c, B) -> FusedMatMul(A, B, transA=1, alpha=c)."""
-    operands = [_stripped(value) for value in node.inputs if value is not None]
+    together = _is_one_batch(node)
+    operands = [_stripped(value, together) for value in node.inputs if value is not None]
     if all(operand == _Operand(operand.value) for operand in operands):
         return "no operand is transposed or scaled"
     if any(not _is_float_matrix(operand.value) for operand in operands):
         return "an operand is no float32 matrix"
     flags = {name: int(item.turned) for name, item in zip(_SIDES, operands, strict=True)}
     alpha = operands[0].scale * operands[1].scale
-    _put(editor, node, [item.value for item in operands], flags, alpha)
+    values = [
+        _in_front(editor, item.value, together) if item.heads else item.value for item in operands
+    ]
+    if together:
+        flags |= {name: int(item.heads) for name, item in zip(_BATCHES, operands, strict=True)}
+    _put(editor, node, values, flags, alpha)
     return None
+
+
+def _is_one_batch(node: ir.Node) -> bool:
+    """Tell whether both operands of a product are a batch of 1 with as many heads."""
+    first, second = (static_shape(value) or () for value in node.inputs)
+    return len(first) == len(second) == len(_HEADS) and (1, first[1]) == first[:2] == second[:2]
+
+
+def _in_front(editor: Editor, value: ir.Value, together: bool) -> ir.Value:
+    """Return what a product reads of `value` [B, S, H, D]: with its heads in front.
+
+    If it takes them `together` with a batch of 1, that is [S, 1, H, D], which moves nothing.
+    """
+    shape = static_shape(value)
+    if not together or shape is None:
+        return editor.op("Transpose", value, perm=_HEADS)
+    target = (shape[1], 1, *shape[2:])
+    before = made_by(value, "Reshape")
+    source = value if before is None else before.inputs[0]
+    return editor.op(
+        "Reshape", source, np.asarray(target, np.int64), like=ir.val("", value.dtype, target)
+    )
 
 
 def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
@@ -114,16 +156,22 @@ def fuse_scale(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
-def _stripped(value: ir.Value) -> _Operand:
-    """Return what `value` is before it is transposed and scaled."""
+def _stripped(value: ir.Value, together: bool) -> _Operand:
+    """Return what `value` is before it is transposed and scaled.
+
+    Heads that a product takes `together` need not be in front.
+    """
     turn, scale = made_by(value, "Transpose"), made_by(value, "Mul")
     if turn is not None and turn.inputs[0] is not None and _swaps_last(turn):
-        inner = _stripped(turn.inputs[0])
+        inner = _stripped(turn.inputs[0], together)
         return replace(inner, turned=not inner.turned)
+    orders = (_HEADS, _TURNED_HEADS) if together else (_TURNED_HEADS,)
+    if turn is not None and turn.inputs[0] is not None and _order(turn) in orders:
+        return _Operand(turn.inputs[0], turned=_order(turn) == _TURNED_HEADS, heads=True)
     if scale is not None and has_one_reader(value):
         tensor, factor = _scaled(scale)
         if tensor is not None:
-            inner = _stripped(tensor)
+            inner = _stripped(tensor, together)
             return replace(inner, scale=inner.scale * factor)
     return _Operand(value)
 
@@ -140,9 +188,13 @@ def _scaled(node: ir.Node) -> tuple[ir.Value | None, float]:
     return None, 1.0
 
 
-def _swaps_last(node: ir.Node) -> bool:
+def _order(node: ir.Node) -> list[int] | None:
     order = node.attributes.get("perm")
-    perm = None if order is None else list(order.as_ints())
+    return None if order is None else list(order.as_ints())
+
+
+def _swaps_last(node: ir.Node) -> bool:
+    perm = _order(node)
     rank = _rank(node.inputs[0])
     swapped = [*range(rank - 2), rank - 1, rank - 2]
     return rank >= 2 and (perm == swapped or (perm is None and rank == 2))
@@ -193,7 +245,6 @@ class FuseProducts(RulePass):
 
 
 _MIN_ELEMENTS = 1 << 15
-_BATCHES = ("transBatchA", "transBatchB")
 
 
 def fuse_addition(editor: Editor, node: ir.Node) -> str | None:

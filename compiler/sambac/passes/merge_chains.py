@@ -9,6 +9,8 @@ that is no number, and no dimension 0):
                                                if it only moves axes of size 1
     Transpose(R(Transpose(x)))             ->  Reshape(x, shape of the result)
                                                if the numbers come in the order of x again
+    R(Transpose(R(x)))                     ->  Transpose(x)
+                                               if the last two axes swap, and all others stay
     Cast(Cast(x: A, B), C)                 ->  Cast(x, C)    if B holds every number of A
     Concat(.., Concat(a, b), ..)           ->  Concat(.., a, b, ..)
                                                same axis, and nothing else reads the inner one
@@ -87,6 +89,29 @@ def _reshape_chain(editor: Editor, node: ir.Node) -> str | None:
     name = f"{node.outputs[0].name}_shape"
     target = editor.initializer(np.asarray(shape, np.int64), name)
     editor.replace(node, "Reshape", inner.inputs[0], target)
+    return None
+
+
+def _turned_between(editor: Editor, node: ir.Node) -> str | None:
+    turn = made_by(node.inputs[0], "Transpose")
+    inner = made_by(turn.inputs[0], *RESHAPES) if turn is not None else None
+    if turn is None or inner is None or inner.inputs[0] is None:
+        return "the input is no Transpose of what is reshaped"
+    source, between, target = (
+        static_shape(value) for value in (inner.inputs[0], inner.outputs[0], node.outputs[0])
+    )
+    order = _permutation(turn)
+    if source is None or between is None or target is None or order is None or 0 in target:
+        return "the shape is not known"
+    if len(source) < 2 or source[-2:] != between[-2:]:
+        return "the last two axes are others in between"
+    if target != (*source[:-2], source[-1], source[-2]):
+        return "the result has other axes"
+    if order != (*range(len(between) - 2), len(between) - 1, len(between) - 2):
+        return "not the last two axes swap"
+    rank = len(source)
+    perm = [*range(rank - 2), rank - 1, rank - 2]
+    editor.replace(node, "Transpose", inner.inputs[0], perm=perm)
     return None
 
 
@@ -206,7 +231,7 @@ class MergeChains(RulePass):
 
     name: ClassVar[str] = "merge_chains"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
-        **dict.fromkeys(RESHAPES, (_reshape_chain,)),
+        **dict.fromkeys(RESHAPES, (_reshape_chain, _turned_between)),
         "Transpose": (_transpose_chain, _there_and_back, _still_transpose),
         "Cast": (_cast_chain,),
         "Concat": (_concat_chain,),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +21,14 @@ _MATRIX = 2
 _NOTE = "sambac.quantised"
 LEAST = 32
 """Fewer factors than this for each number of the result are not worth products of bytes."""
+
+Way = Literal["rows", "two-bytes", "float32"]
+"""How a layer is computed, if not as others are: with a scale for each row of its data, with its
+data in two bytes, or as it was."""
+Ways: TypeAlias = Mapping[str, Way]
+"""Those of layers, by name."""
+COSTS: Mapping[Way, float] = MappingProxyType({"rows": 0.15, "two-bytes": 0.55, "float32": 1.0})
+"""What part of the time that a product gains by bytes is lost again."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,11 @@ class Product:
         tensor = self.stored.const_value
         assert tensor is not None
         return tensor.numpy().T if self.turned else tensor.numpy()
+
+
+def in_float32(ways: Ways) -> frozenset[str]:
+    """Return the layers that stay as they are."""
+    return frozenset(layer for layer, way in ways.items() if way == "float32")
 
 
 def products(graph: ir.Graph, but: Collection[str] = ()) -> Iterator[Product]:

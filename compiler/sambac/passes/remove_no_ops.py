@@ -13,8 +13,10 @@
     x * 1, 1 * x, x / 1, x - 0, x ** 1, and x + 0 for integers     ->  x   (shape unchanged)
     f(f(x))                    f = Relu, Abs, Ceil, Floor, Round, Sign   ->  f(x)
     f(f(x))                    f = Neg, Not                        ->  x
+    f(x + 0)                   f = Softmax, LogSoftmax             ->  f(x)   (shape unchanged)
 
-A float x + 0 stays: it turns -0 into +0. A value that would be two outputs of a graph, or an
+Any other float x + 0 stays: it turns -0 into +0. Exports of attention add masks that are all zeros,
+as constants or as Where(all true, 0, y). A value that would be two outputs of a graph, or an
 output not computed in its graph, stays as well.
 """
 
@@ -152,6 +154,29 @@ def _involution(editor: Editor, node: ir.Node) -> str | None:
     return editor.bypass(node, source)
 
 
+def _shifted(editor: Editor, node: ir.Node) -> str | None:
+    """Softmax(x + 0) -> Softmax(x)."""
+    total = made_by(node.inputs[0], "Add")
+    for value, other in () if total is None else (total.inputs, reversed(total.inputs)):
+        shape = static_shape(value)
+        if shape is not None and shape == static_shape(node.inputs[0]) and _are_zeros(other):
+            node.replace_input_with(0, value)
+            return None
+    return "no zeros are added to the input"
+
+
+def _are_zeros(value: ir.Value | None) -> bool:
+    """Tell whether `value` is known to be all zeros."""
+    choice = made_by(value, "Where")
+    if choice is None:
+        array = constant(value)
+        return array is not None and not array.any()
+    which = constant(choice.inputs[0])
+    if which is None or bool(which.any()) != bool(which.all()):
+        return False
+    return _are_zeros(choice.inputs[1 if which.all() else 2])
+
+
 @dataclass(frozen=True)
 class RemoveNoOps(RulePass):
     """Remove operators whose output is their input."""
@@ -174,4 +199,5 @@ class RemoveNoOps(RulePass):
         **dict.fromkeys(_NEUTRAL, (_neutral,)),
         **dict.fromkeys(("Relu", "Abs", "Ceil", "Floor", "Round", "Sign"), (_idempotent,)),
         **dict.fromkeys(("Neg", "Not"), (_involution,)),
+        **dict.fromkeys(("Softmax", "LogSoftmax"), (_shifted,)),
     }

@@ -1,11 +1,14 @@
-"""Which layers stay in float32, so that the error of the outputs is not larger than wanted.
+"""Which layers fall back, so that the error of the outputs is not larger than wanted.
+
+A layer falls back to float32; a product of bytes also to finer data (`quantized_layers.Way`).
 
 Each layer has an error, which is what the outputs are off by where it alone is quantised, and an
 amount of work, which is what it gains. Errors of layers have little to do with each other, so that
-their squares add up: those with the largest square for their work fall back first, and so the
-costliest gain last. An error of the layer's own result does not say that: what the next layers make
-of it differs more than it does. How many fall back is found by halving: the error of the outputs is
-measured for each number that is tried, and the least that keeps the limit is taken.
+their squares add up: the steps that take most off them for the work that they cost come first, and
+so the costliest gain last. An error of the layer's own result does not say that: what the next
+layers make of it differs more than it does; but the two fall together, by which errors of finer
+data are known. How many steps are taken is found by halving: the error of the outputs is measured
+for each number that is tried, and the least that keeps the limit is taken.
 
 Everything is measured on portable programs, whose products are exact, with data in bytes wherever a
 host takes them so. Errors have three digits, as the sums of hosts differ in their last ones. Two
@@ -14,10 +17,10 @@ hosts choose differently only where an error lies between two such numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isinf
+from math import isfinite, isinf
 
 import onnx_ir as ir
 
@@ -25,6 +28,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
+from sambac.passes.quantized_layers import COSTS, Way, Ways
 from sambac.passes.runner import PassContext
 
 from .expected import ExpectedOutput
@@ -45,10 +49,11 @@ class Trials:
     batches: Sequence[Batch]
     passes: PassContext
 
-    def alone(self) -> dict[str, float]:
+    def alone(self, way: Way | None = None) -> dict[str, float]:
         """Return the error of each layer's result by the layer's name, from exact data.
 
-        Each layer is computed twice, from the same data, and only the second is quantised.
+        Each layer is computed twice, from the same data, and only the second is quantised, in this
+        way if it has it.
         """
         trial = self.model.clone()
         editor = Editor(trial)
@@ -58,7 +63,11 @@ class Trials:
         scales = {twin: known[value] for value, twin in twins.items() if value in known}
         _show(trial, twins)
         recipe = replace(self.recipe, scales={**known, **scales})
-        self.passes.run(trial, recipe.measured(frozenset(layer.name for layer in layers)))
+        ways: dict[str, Way] = {layer.name: "float32" for layer in layers}
+        if way is not None:
+            again = layers_of(trial, recipe)
+            ways |= {each.name: way for each in again if each.name not in ways and way in each.ways}
+        self.passes.run(trial, recipe.measured(ways))
         found = Errors()
         with running(trial, ()) as run:
             for batch in self.batches:
@@ -67,19 +76,19 @@ class Trials:
                     found.see(layer.name, values[twins[layer.value]], values[layer.value])
         return found.of()
 
-    def in_sequence(self, but: frozenset[str]) -> dict[str, float]:
+    def in_sequence(self, ways: Ways) -> dict[str, float]:
         """Return the errors of results of layers and of outputs, by value.
 
-        All layers are quantised but those in `but`.
+        All layers are quantised, some in these `ways`.
         """
         trial = self.model.clone()
         _show(trial, {layer.value for layer in layers_of(trial, self.recipe)})
-        return self._compared(trial, but)
+        return self._compared(trial, ways)
 
-    def of_outputs(self, but: frozenset[str]) -> float:
-        """Return the largest error of an output, with all layers quantised but those in `but`."""
+    def of_outputs(self, ways: Ways) -> float:
+        """Return the largest error of an output, with all layers quantised, some in `ways`."""
         trial, found = self.model.clone(), Errors()
-        self.passes.run(trial, self.recipe.measured(but))
+        self.passes.run(trial, self.recipe.measured(ways))
         with running(trial, ()) as run:
             for batch, exact in zip(self.batches, self._exact, strict=True):
                 values = run(batch)
@@ -95,58 +104,64 @@ class Trials:
             found = [run(batch) for batch in self.batches]
         return [{name: values[name] for name in names} for values in found]
 
-    def scores(
-        self, expected: Sequence[ExpectedOutput], but: frozenset[str] | None
-    ) -> dict[str, float]:
+    def scores(self, expected: Sequence[ExpectedOutput], ways: Ways | None) -> dict[str, float]:
         """Return how wrong outputs are beside what is `expected`, by their public names.
 
-        All layers are quantised but those in `but`; none is without it.
+        All layers are quantised, some in these `ways`; none is without them.
         """
         trial = self.model
-        if but is not None:
+        if ways is not None:
             trial = trial.clone()
-            self.passes.run(trial, self.recipe.measured(but))
+            self.passes.run(trial, self.recipe.measured(ways))
         with running(trial, ()) as run:
             found = [run(batch) for batch in self.batches]
         return {
             each.output: each.score(values[each.value] for values in found) for each in expected
         }
 
-    def kept_exact(
-        self,
-        alone: Mapping[str, float],
-        limit: float,
-        error_of: Callable[[frozenset[str]], float],
-    ) -> frozenset[str]:
-        """Return the layers that stay in float32 for an error of `limit` at most.
+    def fallen_back(
+        self, alone: Mapping[str, float], limit: float, error_of: Callable[[Ways], float]
+    ) -> Ways:
+        """Return the ways of layers that fall back for an error of `limit` at most.
 
-        `alone` are the errors of layers' results by name, which decide where no output has one;
-        `error_of` gives that of the model whose layers are quantised but for some.
+        `alone` are the errors of layers' results by name; `error_of` gives that of the model whose
+        layers are quantised, some in other ways.
         """
-        if error_of(frozenset()) <= limit:
-            return frozenset()
-        layers = layers_of(self.model, self.recipe)
-        every = frozenset(layer.name for layer in layers)
-        errors = {name: self.of_outputs(every - {name}) for name in every}
-        order = sorted(
-            layers,
-            key=lambda layer: (errors[layer.name] ** 2 / max(layer.work, 1), alone[layer.name]),
-            reverse=True,
-        )
-        names = [layer.name for layer in order]
-        fewest, most = 1, len(names)  # `most` keeps the limit: nothing is quantised then
+        if error_of({}) <= limit:
+            return {}
+        steps = self._steps(alone)
+        fewest, most = 1, len(steps)  # `most` keeps the limit: nothing is quantised then
         while fewest < most:
             tried = (fewest + most) // 2
-            if error_of(frozenset(names[:tried])) <= limit:
+            if error_of(_taken(steps[:tried])) <= limit:
                 most = tried
             else:
                 fewest = tried + 1
-        return frozenset(names[:most])
+        return _taken(steps[:most])
 
-    def _compared(self, trial: ir.Model, but: frozenset[str]) -> dict[str, float]:
+    def _steps(self, alone: Mapping[str, float]) -> list[_Step]:
+        """Return the steps of all layers, those that gain most first.
+
+        Where no output has an error, those `alone` decide.
+        """
+        layers = layers_of(self.model, self.recipe)
+        exact: Ways = {layer.name: "float32" for layer in layers}
+        finer = {way for layer in layers for way in layer.ways if way != "float32"}
+        errors = {way: self.alone(way) for way in sorted(finer)}
+        steps: list[_Step] = []
+        for layer in layers:
+            name, own = layer.name, alone[layer.name]
+            error = self.of_outputs({other: exact[other] for other in exact if other != name})
+            left: dict[Way, float] = {
+                way: errors[way][name] / own for way in errors if own and way in layer.ways
+            }
+            steps += _steps_of(layer, own, error, left)
+        return sorted(steps, key=lambda step: (step.gain, step.alone), reverse=True)
+
+    def _compared(self, trial: ir.Model, ways: Ways) -> dict[str, float]:
         """Return the errors of the outputs of `trial`, a copy of the model that is quantised."""
         names = measured_outputs(trial)
-        self.passes.run(trial, self.recipe.measured(but))
+        self.passes.run(trial, self.recipe.measured(ways))
         found = Errors()
         with running(self.model, names) as run, running(trial, ()) as rerun:
             for batch in self.batches:
@@ -170,26 +185,63 @@ class Goal:
                 "the output in float32 is not, or the other way round; give what can be compared."
             )
 
-    def error(self, but: frozenset[str]) -> float:
-        """Return the error of the model whose layers are quantised but those in `but`.
+    def error(self, ways: Ways) -> float:
+        """Return the error of the model whose layers are quantised, some in these `ways`.
 
         Beside what is expected, it is by how much the worst output is more wrong than in float32.
         """
         if not self._expected:
-            return self._trials.of_outputs(but)
-        scores = self._trials.scores(self._expected, but)
+            return self._trials.of_outputs(ways)
+        scores = self._trials.scores(self._expected, ways)
         return max(score - self._exact[name] for name, score in scores.items())
 
-    def lines(self, but: frozenset[str]) -> tuple[str, ...]:
+    def lines(self, ways: Ways) -> tuple[str, ...]:
         """Return what became of outputs beside what is expected, for the log."""
         if not self._expected:
             return ()
-        scores = self._trials.scores(self._expected, but)
+        scores = self._trials.scores(self._expected, ways)
         return tuple(
             f"{each.measure} of '{each.output}': {scores[each.output]:g}, "
             f"{self._exact[each.output]:g} in float32"
             for each in self._expected
         )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A `layer` falls back to a `way`.
+
+    `gain` is what the squared error of outputs falls by for the work that it costs, `alone` the
+    error of the layer's own result.
+    """
+
+    layer: str
+    way: Way
+    gain: float
+    alone: float
+
+
+def _steps_of(
+    layer: FoundLayer, alone: float, error: float, left: Mapping[Way, float]
+) -> Iterator[_Step]:
+    """Yield the steps of a layer to float32, each to what gains most from where it is.
+
+    Each way but float32 leaves a part of the `error`; those worth nothing are passed over.
+    """
+    squares = {way: (error * part) ** 2 for way, part in left.items() if isfinite(error * part)}
+    squares["float32"] = 0.0
+    cost, square = 0.0, error**2
+    while squares:
+        gains = {way: (square - squares[way]) / (COSTS[way] - cost) for way in squares}
+        way = max(gains, key=lambda each: (gains[each], COSTS[each]))
+        yield _Step(layer.name, way, gains[way] / max(layer.work, 1), alone)
+        cost, square = COSTS[way], squares[way]
+        squares = {each: left for each, left in squares.items() if COSTS[each] > cost}
+
+
+def _taken(steps: Sequence[_Step]) -> Ways:
+    """Return the ways of layers when `steps` were taken, of which the last of a layer counts."""
+    return {step.layer: step.way for step in steps}
 
 
 def measured_outputs(model: ir.Model) -> list[str]:

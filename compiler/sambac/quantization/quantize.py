@@ -16,7 +16,7 @@ from sambac.graph.constants import Array
 from sambac.numerics.integers import ByteScale
 from sambac.options import CompileOptions
 from sambac.passes.quantize_convolutions import convolutions
-from sambac.passes.quantized_layers import LayerNote
+from sambac.passes.quantized_layers import LayerNote, Ways, in_float32
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 
@@ -70,7 +70,7 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         recipe = replace(recipe, scales=_scales(model, batches, options.observer or "minmax"))
     layers = layers_of(model, recipe)
     work = work_of(model)
-    but: frozenset[str] = frozenset()
+    ways: Ways = {}
     measured = _Measured()
     scores: tuple[str, ...] = ()
     expected = _expected(source, options, len(batches))
@@ -81,18 +81,20 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         if options.max_error is not None:
             if not expected and not measured_outputs(model):
                 raise CompileError(_NO_ERRORS.format(source.name))
-            but = trials.kept_exact(alone, options.max_error, goal.error)
-        measured = _Measured(alone, trials.in_sequence(but))
-        scores = goal.lines(but)
+            ways = trials.fallen_back(alone, options.max_error, goal.error)
+        measured = _Measured(alone, trials.in_sequence(ways))
+        scores = goal.lines(ways)
     outputs = {str(value.name) for value in model.graph.outputs}
-    passes.run(model, recipe.passes(but))
+    passes.run(model, recipe.passes(ways))
     warnings = []
     if images and not batches:
         warnings.append(_IMAGES.format(plural(len(images), "convolution")))
     elif not layers:
         more = "" if chosen.weights_only else ", or a convolution"
         warnings.append(_NOTHING.format(options.precision, more))
-    applied = _applied(layers, but, {n: e for n, e in measured.in_sequence.items() if n in outputs})
+    applied = _applied(
+        layers, ways, {n: e for n, e in measured.in_sequence.items() if n in outputs}
+    )
     arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
     rows = tuple(_rows(model, layers, work, measured, time_shares(model, arch)))
     return QuantizedLayers(rows, (*applied, *scores) if batches else (), tuple(warnings))
@@ -130,11 +132,18 @@ def _expected(source: Source, options: CompileOptions, batches: int) -> list[Exp
 
 
 def _applied(
-    layers: Sequence[FoundLayer], but: frozenset[str], errors: Mapping[str, float]
+    layers: Sequence[FoundLayer], ways: Ways, errors: Mapping[str, float]
 ) -> tuple[str, ...]:
     """Return what was done, in lines for the log."""
+    but = in_float32(ways)
     count = f"{len(layers) - len(but)} of {len(layers)} layers quantised"
-    return (count, *(f"relative error of '{name}': {error:g}" for name, error in errors.items()))
+    finer = len(ways) - len(but)
+    more = [f"{plural(finer, 'layer')} with finer data"] if finer else []
+    return (
+        count,
+        *more,
+        *(f"relative error of '{name}': {error:g}" for name, error in errors.items()),
+    )
 
 
 def _rows(
@@ -147,7 +156,10 @@ def _rows(
     """Return a row for each layer; `times` are the shares of the operators of the model now."""
     noted = {row.layer: row for row in map(LayerNote.noted, model.graph) if row is not None}
     time_of = {str(node.name): time for node, time in times.items()}
-    time_of |= {row.layer: t for node, t in times.items() if (row := LayerNote.noted(node))}
+    time_of |= dict.fromkeys(noted, 0.0)  # of a layer, several operators may be noted
+    for node, time in times.items():
+        if (each := LayerNote.noted(node)) is not None:
+            time_of[each.layer] += time
     rows = []
     for layer in layers:
         row = noted.get(layer.name)

@@ -22,12 +22,17 @@ from sambac.passes.merge_chains import MergeChains
 from sambac.passes.quantize_convolutions import QuantizeConvolutions, convolutions, settled
 from sambac.passes.quantize_products import QuantizeProducts
 from sambac.passes.quantize_weights import QuantizeWeights, RoundData
-from sambac.passes.quantized_layers import products
+from sambac.passes.quantized_layers import COSTS, Way, Ways, in_float32, products
 from sambac.passes.remove_no_ops import RemoveNoOps
 from sambac.quantized_precisions import Quantized
 
 FIRST_OPSET = 12
 """The first opset whose operators work on bytes wherever these passes put them."""
+
+_LARGE = 128
+"""Products of fewer rows or columns gain nothing by what brings their data into finer codes."""
+_WAYS = tuple(COSTS)
+_NO_OTHER: tuple[Way, ...] = ("float32",)
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,9 @@ class LayerRecipe:
     block: int
     scales: Mapping[str, ByteScale] = field(default_factory=dict)
 
-    def passes(self, but: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
-        """Return the passes that quantise all layers but those of the nodes in `but`."""
+    def passes(self, ways: Ways) -> tuple[Pass, ...]:
+        """Return the passes that quantise all layers, some in the `ways` of their nodes."""
+        but = in_float32(ways)
         if self.chosen.weights_only:
             return (QuantizeWeights(self.chosen.bits, self.block, but), EliminateDeadCode())
         images = (
@@ -50,27 +56,29 @@ class LayerRecipe:
             RemoveNoOps(),
         )
         return (
-            QuantizeProducts(but),
+            QuantizeProducts(ways),
             *(images if self.scales else ()),
             EliminateCommonSubexpressions(),
             EliminateDeadCode(),
         )
 
-    def measured(self, but: frozenset[str] = frozenset()) -> tuple[Pass, ...]:
+    def measured(self, ways: Ways) -> tuple[Pass, ...]:
         """Return the passes for a model that measures errors: those of all hosts."""
-        return (*self.passes(but), RoundData())
+        return (*self.passes(ways), RoundData())
 
 
 @dataclass(frozen=True)
 class FoundLayer:
     """A layer that can be quantised: the node that computes it, and its result.
 
-    Behind a convolution that is what an activation makes of it. `work` is its arithmetic.
+    Behind a convolution that is what an activation makes of it. `work` is its arithmetic, `ways`
+    those that it can have beside bytes.
     """
 
     node: ir.Node
     result: ir.Value
     work: int
+    ways: tuple[Way, ...]
 
     @property
     def name(self) -> str:
@@ -85,10 +93,20 @@ class FoundLayer:
 
 def layers_of(model: ir.Model, recipe: LayerRecipe) -> list[FoundLayer]:
     """Return the layers of `model` that `recipe` quantises, in the order of the graph."""
-    found = {product.node: product.node.outputs[0] for product in products(model.graph)}
+    multiplied = {product.node: product for product in products(model.graph)}
+    found = {node: node.outputs[0] for node in multiplied}
     if recipe.scales:
         found |= {node: settled(node) for node in convolutions(model.graph)}
-    return [FoundLayer(node, found[node], flops_of(node)) for node in model.graph if node in found]
+    large = {
+        node
+        for node, product in multiplied.items()
+        if min(product.rows, product.columns) >= _LARGE and not recipe.chosen.weights_only
+    }
+    return [
+        FoundLayer(node, found[node], flops_of(node), _WAYS if node in large else _NO_OTHER)
+        for node in model.graph
+        if node in found
+    ]
 
 
 def work_of(model: ir.Model) -> int:

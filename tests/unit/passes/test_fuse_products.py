@@ -1,4 +1,4 @@
-"""Products that onnxruntime computes wrongly when it fuses them itself."""
+"""Products that read others than what they are given, and what onnxruntime fuses wrongly itself."""
 
 from __future__ import annotations
 
@@ -29,3 +29,47 @@ def test_a_transposed_matrix_times_a_vector(
     with sambarun.load(sambac.compile(model, sambac.CompileOptions(level=level))) as executable:
         result = executable.run(feeds)["y"]
     np.testing.assert_allclose(result, w.transpose(0, 2, 1) @ v, rtol=1e-2, atol=1e-2)
+
+
+_ATTENTION = """
+<ir_version: 10, opset_import: ["" : 23]>
+g (float[{0},7,12] q, float[{0},5,12] k, float[{0},5,12] v) => (float[{0},7,12] y)
+<int64[4] four = {{ {0}, -1, 3, 4 }}, int64[3] less = {{ -1, 5, 4 }},
+ int64[4] more = {{ {0}, 3, 4, 5 }}, int64[3] flat = {{ {0}, 7, 12 }}>
+{{
+    q0 = Reshape (q, four)
+    k0 = Reshape (k, four)
+    v0 = Reshape (v, four)
+    q1 = Transpose <perm = [0, 2, 1, 3]> (q0)
+    k1 = Transpose <perm = [0, 2, 1, 3]> (k0)
+    v1 = Transpose <perm = [0, 2, 1, 3]> (v0)
+    k2 = Reshape (k1, less)
+    k3 = Transpose <perm = [0, 2, 1]> (k2)
+    k4 = Reshape (k3, more)
+    a = MatMul (q1, k4)
+    p = Softmax (a)
+    o = MatMul (p, v1)
+    o1 = Transpose <perm = [0, 2, 1, 3]> (o)
+    y = Reshape (o1, flat)
+}}
+"""
+
+
+@pytest.mark.parametrize(("batch", "transposes"), [(1, 1), (2, 4)])
+def test_attention_reads_heads_where_they_are(batch: int, transposes: int) -> None:
+    rng = np.random.default_rng(0)
+    feeds = {
+        name: rng.standard_normal((batch, length, 12)).astype(np.float32)
+        for name, length in (("q", 7), ("k", 5), ("v", 5))
+    }
+    program = sambac.compile(onnx.parser.parse_model(_ATTENTION.format(batch)))
+    operators = [
+        operator.op_type for group in program.sections[0].groups for operator in group.operators
+    ]
+    assert operators.count("Transpose") == transposes
+    q, k, v = (x.astype(np.float64).reshape(batch, -1, 3, 4) for x in feeds.values())
+    scores = np.exp(np.einsum("bshd,bthd->bhst", q, k))
+    shares = scores / scores.sum(-1, keepdims=True)
+    exact = np.einsum("bhst,bthd->bshd", shares, v).reshape(batch, 7, 12)
+    with sambarun.load(program, threads=1) as executable:
+        np.testing.assert_allclose(executable.run(feeds)["y"], exact, rtol=1e-4, atol=1e-5)
