@@ -60,12 +60,12 @@ class Filters:
 
     def takes(self, layout: Layout, image: ir.Value) -> bool:
         """Tell whether `image` can be had in the layout that these filters go with."""
-        return self._sees_few(layout) or layout.is_image(image)
+        return self.sees_few(layout) or layout.is_image(image)
 
     def images(self, layout: Layout, image: ir.Value) -> list[ir.Value]:
         """Return what a convolution of `image` reads in blocks."""
         filters = [self.value] if self.depthwise and self._is_view(layout) else []
-        return filters if self._sees_few(layout) else [image, *filters]
+        return filters if self.sees_few(layout) else [image, *filters]
 
     def mirrored_images(self, layout: Layout) -> list[ir.Value]:
         """Return what `mirrored` reads in blocks: filters [C, O, h, w], as if they were images."""
@@ -73,12 +73,12 @@ class Filters:
 
     def image(self, layout: Layout, image: ir.Value) -> ir.Value:
         """Return `image` in the layout that these filters go with."""
-        return layout.plain(image) if self._sees_few(layout) else layout.blocked(image)
+        return layout.plain(image) if self.sees_few(layout) else layout.blocked(image)
 
     def _is_view(self, layout: Layout) -> bool:
         return self.value.name in layout.views
 
-    def _sees_few(self, layout: Layout) -> bool:
+    def sees_few(self, layout: Layout) -> bool:
         """Tell whether images have too few channels for a block, and stay in order."""
         return not self.depthwise and self.shape[1] < layout.block
 
