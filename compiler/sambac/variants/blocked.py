@@ -66,6 +66,7 @@ class BlockConvolutions(Pass):
 
 
 _CHANNELS_LAST = (0, 2, 3, 1)
+_MANY_PADS = 4
 
 _Fit = tuple[float, Sequence[ir.Value]] | None
 """What an operator gains by blocks, and what it reads in them; None if it cannot work on them."""
@@ -108,8 +109,11 @@ def _write_conv(layout: Layout, node: ir.Node) -> None:
     """Conv(x, W, B) -> blocked Conv(x', W', B)."""
     filters = _filters_of(layout, node)
     assert filters is not None
-    image = filters.image(layout, _image(node))
-    _put_conv(layout, node, [image, filters.plain(layout)]).update(node.attributes)
+    image, pads = filters.image(layout, _image(node)), numbers(node, "pads", (0, 0, 0, 0))
+    image, pads = _wide(layout, filters, image, pads)
+    attributes = _put_conv(layout, node, [image, filters.plain(layout)])
+    attributes.update(node.attributes)
+    attributes["pads"] = ir.AttrInt64s("pads", pads)
 
 
 def _fits_transposed(layout: Layout, node: ir.Node) -> _Fit:
@@ -135,10 +139,26 @@ def _write_transposed(layout: Layout, node: ir.Node) -> None:
     assert margins is not None
     spread = any(step != 1 for step in strides)
     image = layout.spread(x, strides) if spread else layout.blocked(x)
+    image, margins = _wide(layout, filters, image, margins)
     attributes = _put_conv(layout, node, [image, filters.mirrored(layout)])
     kept = ("kernel_shape", "dilations", "group")
     attributes.update({key: attr for key, attr in node.attributes.items() if key in kept})
     attributes["pads"] = ir.AttrInt64s("pads", margins)
+
+
+def _wide(
+    layout: Layout, filters: Filters, image: ir.Value, pads: tuple[int, ...]
+) -> tuple[ir.Value, tuple[int, ...]]:
+    """Return an image with the zeros beside its rows, where they are many, and the other pads.
+
+    The kernel works on six pixels at once, but one by one where it sees pads beside a row: with
+    filters of 5 pixels 0.6 to 0.95 of the time are left, with 7 pixels 0.55 to 0.85. Pads above and
+    below, which it leaves out, and those of a filter of 3 pixels, cost less than to set zeros.
+    """
+    top, left, bottom, right = pads
+    if left + right < _MANY_PADS or filters.depthwise or filters.sees_few(layout):
+        return image, pads
+    return layout.widened(image, left, right), (top, 0, bottom, 0)
 
 
 def _image(node: ir.Node) -> ir.Value:

@@ -60,12 +60,12 @@ class Filters:
 
     def takes(self, layout: Layout, image: ir.Value) -> bool:
         """Tell whether `image` can be had in the layout that these filters go with."""
-        return self._sees_few(layout) or layout.is_image(image)
+        return self.sees_few(layout) or layout.is_image(image)
 
     def images(self, layout: Layout, image: ir.Value) -> list[ir.Value]:
         """Return what a convolution of `image` reads in blocks."""
         filters = [self.value] if self.depthwise and self._is_view(layout) else []
-        return filters if self._sees_few(layout) else [image, *filters]
+        return filters if self.sees_few(layout) else [image, *filters]
 
     def mirrored_images(self, layout: Layout) -> list[ir.Value]:
         """Return what `mirrored` reads in blocks: filters [C, O, h, w], as if they were images."""
@@ -73,12 +73,12 @@ class Filters:
 
     def image(self, layout: Layout, image: ir.Value) -> ir.Value:
         """Return `image` in the layout that these filters go with."""
-        return layout.plain(image) if self._sees_few(layout) else layout.blocked(image)
+        return layout.plain(image) if self.sees_few(layout) else layout.blocked(image)
 
     def _is_view(self, layout: Layout) -> bool:
         return self.value.name in layout.views
 
-    def _sees_few(self, layout: Layout) -> bool:
+    def sees_few(self, layout: Layout) -> bool:
         """Tell whether images have too few channels for a block, and stay in order."""
         return not self.depthwise and self.shape[1] < layout.block
 
@@ -91,8 +91,7 @@ class Filters:
         value = layout.reshaped(layout.plain(self.value), (maps // block, block, channels, taps))
         value = self._blocks(layout, value)
         if channels >= block:
-            apart = (maps // block, channels // block, block, taps, block)
-            value = self._moved(layout, value, apart, (0, 1, 3, 2, 4))
+            value = self._taps_first(layout, value, range(taps))
         return layout.reshaped(value, self.shape)
 
     def mirrored(self, layout: Layout) -> ir.Value:
@@ -107,9 +106,13 @@ class Filters:
             value = layout.reshaped(layout.plain(self.value), (1, maps, height, width))
             value = layout.reshaped(self._blocks(layout, value), (maps // block, taps, block))
             return layout.reshaped(self._backward(layout, value, 1), self.shape)
-        apart = (channels // block, block, maps // block, taps, block)
-        value = self._moved(layout, layout.blocked(self.value), apart, (2, 0, 3, 1, 4))
-        return layout.reshaped(self._backward(layout, value, 2), self.shape)
+        value = layout.blocked(self.value)
+        if maps > block:
+            value = layout.reshaped(value, (channels, maps // block, taps * block))
+            like = floats((maps // block, channels, taps * block))
+            value = layout.b.op("Transpose", value, like=like, name=layout.fresh(), perm=(1, 0, 2))
+        value = self._taps_first(layout, value, range(taps)[::-1])
+        return layout.reshaped(value, self.shape)
 
     def _of_channels(self, layout: Layout) -> ir.Value:
         """Return filters [C, 1, h, w]; those that are an image seen otherwise may be blocked."""
@@ -127,12 +130,24 @@ class Filters:
         """
         return layout.b.op("ReorderInput", value, domain=DOMAIN, like=value, name=layout.fresh())
 
-    def _moved(
-        self, layout: Layout, value: ir.Value, apart: tuple[int, ...], order: tuple[int, ...]
-    ) -> ir.Value:
-        """Return `value` seen as `apart`, with axes in this order, of which the last stays."""
-        moved, like = layout.reshaped(value, apart), floats([apart[axis] for axis in order])
-        return layout.b.op("Transpose", moved, like=like, name=layout.fresh(), perm=order)
+    def _taps_first(self, layout: Layout, value: ir.Value, taps: range) -> ir.Value:
+        """Return [O / B, C / B, taps, B of C, B of O] of [O / B, C, h, w, B of O].
+
+        All threads gather, and one alone takes half as long as it does with a Transpose.
+        """
+        block, (maps, channels, *_) = layout.block, self.shape
+        if len(taps) == 1:
+            return value
+        order = tuple(place * len(taps) + tap for tap in taps for place in range(block))
+        apart = (maps * channels // block**2, len(order), block)
+        return layout.b.op(
+            "Gather",
+            layout.reshaped(value, apart),
+            layout.integers(order),
+            like=floats(apart),
+            name=layout.fresh(),
+            axis=1,
+        )
 
     def _backward(self, layout: Layout, value: ir.Value, axis: int) -> ir.Value:
         """Return `value` with an axis reversed."""

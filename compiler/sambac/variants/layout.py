@@ -162,6 +162,16 @@ class Layout:
         kept = self.b.op("Mul", apart, pattern, like=apart, name=self.fresh())
         return self.reshaped(kept, (batch, channels, rows, columns))
 
+    def widened(self, image: ir.Value, before: int, behind: int) -> ir.Value:
+        """Return `image`, the blocked form of one, with so many zeros around each row."""
+        batch, channels, height, width = self.shape(image)
+        rows, wide = batch * channels // self.block, before + width + behind
+        pads = self.integers((0, 0, before * self.block, 0, 0, behind * self.block))
+        flat = self.reshaped(image, (rows, height, width * self.block))
+        like = floats((rows, height, wide * self.block))
+        padded = self.b.op("Pad", flat, pads, like=like, name=self.fresh())
+        return self.reshaped(padded, (batch, channels, height, wide))
+
     def fresh(self) -> str:
         """Return a name that no value has."""
         self._count += 1

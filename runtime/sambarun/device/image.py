@@ -16,7 +16,7 @@ import numpy as np
 import pef
 from pef import dtypes
 from pef.defaults import Default, decode
-from pef.states import States, states_of
+from pef.states import States, is_training, states_of
 from pef.wording import listed
 from sambarun.arrays import Array, address_of
 from sambarun.errors import RunError
@@ -106,7 +106,7 @@ class Image:
     def __init__(self, file: pef.PefFile, tuning: Tuning) -> None:
         self.file = file
         self.program = file.program
-        self.tuning = tuning
+        self.tuning = tuning._replace(moves=not is_training(file.program))
         self.checks = Checks(file)
         self._clean_up: weakref.finalize[..., Image] | None = None
         self._users: weakref.WeakSet[object] = weakref.WeakSet()

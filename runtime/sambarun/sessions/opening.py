@@ -24,6 +24,7 @@ from .threads import Threads, needs_shared_pool
 
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
+_NO_MOVES = ("optimization.disable_specified_optimizers", "TransposeOptimizer")
 
 
 class Tuning(NamedTuple):
@@ -31,6 +32,9 @@ class Tuning(NamedTuple):
 
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
+    With `moves` that takes in its Transposes: it brings them together, which removes some of a
+    model that was exported so. Those of a step are where they cost least, and one made of two may
+    move single elements where the two move rows.
     `provider` has the kernels. Sessions keep the times of their operators for `profiling`
     where `profiles` is a folder for that.
     """
@@ -38,6 +42,7 @@ class Tuning(NamedTuple):
     threads: Threads
     prepack: bool = True
     optimize: bool = True
+    moves: bool = True
     provider: Provider = CPU
     profiles: str = ""
 
@@ -102,6 +107,8 @@ def _create(
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    if not tuning.moves:
+        options.add_session_config_entry(*_NO_MOVES)
     return tuning.provider.open(model, options)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 from training_programs import Reference, assert_state, batches, linear_regression
 
@@ -12,6 +15,7 @@ import pef
 import sambarun
 from pef.rules import check_program
 from sambarun.device.host_kernels import dropout_mask
+from sambarun.sessions import opening
 
 WHOLE = sambarun.linking.schedule.Chosen(), True, frozenset()
 """The plan of a step, linked, in a program that no argins choose."""
@@ -84,6 +88,37 @@ def test_a_step_is_one_session_for_the_passes_and_one_for_the_update():
         executable.step(batches(1)[0])
         plan = executable._door._workspace._plans[WHOLE]
     assert [step.unit.sections for step in plan.steps] == [(0,), (0, 1), (2,)]
+
+
+TWO_MOVES = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 21]>
+g (float[2,4,2,8,4] x) => (float[4,2,1,16,4] y)
+<int64[3] rows = {8, 16, 4}, int64[4] image = {2, 4, 4, 16}, int64[5] volume = {4, 2, 1, 4, 16}>
+{
+    a = Reshape(x, rows)
+    b = Transpose<perm = [0, 2, 1]>(a)
+    c = Reshape(b, image)
+    d = Transpose<perm = [1, 0, 2, 3]>(c)
+    y = Reshape(d, volume)
+}""").SerializeToString()
+
+
+def test_transposes_of_a_step_are_those_of_the_program(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        opening, "_create", lambda *given, of=opening._create: made.append(given[2]) or of(*given)
+    )
+    with sambarun.load(linear_regression().program(), threads=1) as executable:
+        executable.step(*batches(1))
+    assert {tuning.moves for tuning in made} == {False}
+    ranks = []
+    for moves in (False, True):
+        tuning = made[0]._replace(moves=moves, profiles=str(tmp_path))
+        session = opening.create_session(TWO_MOVES, ".", tuning)
+        session.run(None, {"x": np.zeros((2, 4, 2, 8, 4), np.float32)})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        moved = [e["args"] for e in events if e.get("args", {}).get("op_name") == "Transpose"]
+        ranks += [len(*args["output_type_shape"][0].values()) for args in moved]
+    assert ranks == [4, 5], "of its own accord onnxruntime takes an axis of size 1 into the move"
 
 
 def test_recomputed_activations_keep_the_passes_apart():

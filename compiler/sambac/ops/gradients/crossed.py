@@ -20,6 +20,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 
+from .columns import rows_of_channels
 from .convolution_sizes import Convolution
 from .rules import cut, reshape, swap_last, transpose
 from .windows import Window
@@ -103,7 +104,9 @@ def _crossed(
     axes = [_CrossedAxis(1, 1, 1)] * (_VOLUME - len(axes)) + axes
     kernel = [axis.kernel for axis in axes]
     last = transpose(b, image, [0, *spatial, 1])
-    first = transpose(b, filters, [1, 0, *spatial])
+    # Places are one axis: else a transposition of them in front and this one would become one,
+    # which moves single elements where the two move rows.
+    first = rows_of_channels(b, filters)
     made = b.op(
         "Conv",
         reshape(b, last, (1, batch, *(axis.places for axis in axes))),
