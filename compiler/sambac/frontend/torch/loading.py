@@ -127,7 +127,8 @@ def _record(
         return _Recorded(name, evaluation, None, told)
     with reading_mode(model) as reader:
         training, told = capture(model, example, training=True)
-    if is_for_both(training, reader):
+    # Of calls that are not all alike each mode has something to say.
+    if not told and is_for_both(training, reader):
         return _Recorded(name, training, training, told)
     with kept_gradients(model):  # what trains is what does after train()
         evaluation, others = capture(model, example, training=False)

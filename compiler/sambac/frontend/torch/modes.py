@@ -33,7 +33,7 @@ class Reader:
         self.asked = False
 
 
-class _Mode:
+class _WatchedMode:
     """The attribute of all modules meanwhile, which tells the readers that it was asked for."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class _Mode:
                     delattr(torch.nn.Module, _MODE)
 
 
-_WATCHED = _Mode()
+_WATCHED = _WatchedMode()
 
 
 @contextmanager
