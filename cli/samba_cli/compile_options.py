@@ -11,7 +11,7 @@ import click
 from pef.arguments import misfits
 
 from .completing import archs, of_all, optimizers, or_file
-from .number_types import Number, Whole
+from .number_types import Number, WholeNumber
 from .sectioned import SectionedCommand, SectionOption
 from .shell import FILE, Wrong, needs_compiler
 
@@ -145,5 +145,5 @@ def _click_type(spelling: Spelling, choices: tuple[str, ...]) -> click.ParamType
     if spelling.path:
         return FILE
     if spelling.read is int:
-        return Whole()
+        return WholeNumber()
     return Number() if spelling.read is float else click.STRING

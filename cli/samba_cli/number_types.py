@@ -12,7 +12,7 @@ import click
 from pef.text import number_of, whole_of
 
 
-class Whole(click.IntRange):
+class WholeNumber(click.IntRange):
     """A whole number, within limits if there are some."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:

@@ -12,7 +12,7 @@ import click
 from .compile_options import CompileCommand, options_from
 from .compiling import compile_to_file, model_file
 from .completing import archs, explained, graphs, ids, of_all, of_program, passes, sections
-from .number_types import Number, Whole
+from .number_types import Number, WholeNumber
 from .sectioned import single_option
 from .shell import (
     DIFFERS,
@@ -181,7 +181,9 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
 @cli.command(cls=CompileCommand, wanted=OPTIONS, help=HELP)
 @click.argument("model", type=FILE)
 @single_option("-o", "--output", type=_PEF, help="The file to write; default: MODEL.tuning.toml.")
-@single_option("--threads", type=Whole(), metavar="N", help="How many work. Default: all cores.")
+@single_option(
+    "--threads", type=WholeNumber(), metavar="N", help="How many work. Default: all cores."
+)
 @single_option("--seconds", type=Number(), metavar="S", help="How long to measure. Default: 60.")
 @talk_options
 def tune(
@@ -197,7 +199,7 @@ def tune(
 @_naming_some("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
 @single_option(
     "--top",
-    type=Whole(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="The N slowest sections alone; with --symbols the N largest symbols.",
 )
@@ -281,7 +283,7 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
 
 @cli.command()
 @click.argument("file", type=_PEF)
-@_naming_one("--section", type=Whole(), required=True, metavar="ID", help="Which section.")
+@_naming_one("--section", type=WholeNumber(), required=True, metavar="ID", help="Which section.")
 @single_option("-o", "--output", type=_PEF, required=True, help="The ONNX file to write.")
 @talk_options
 def extract(file: Path, section: int, output: Path) -> int:

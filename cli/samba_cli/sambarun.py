@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from .completing import graphs, ids, inputs, of_all, of_program, providers, types
-from .number_types import Number, Whole
+from .number_types import Number, WholeNumber
 from .sectioned import single_option
 from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
@@ -134,13 +134,13 @@ _TOLERANCE = _FiniteRange(min=0)
 )
 @single_option(
     "--iterations",
-    type=Whole(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Run N times after a warm-up; report latency and throughput.",
 )
 @single_option(
     "--threads",
-    type=Whole(),
+    type=WholeNumber(),
     metavar="N",
     help="Threads to compute with.",
 )

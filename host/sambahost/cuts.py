@@ -139,8 +139,18 @@ def _numbers(whole: fx.GraphModule, inputs: int, breaks: Sequence[str]) -> _Numb
     read = [node for node in tensors if node.users]
     trained = [node for node in read if attrgetter(str(node.target))(whole).requires_grad]
     floats = [node for node in given[:inputs] if node.meta["val"].is_floating_point()]
-    found = led_by(found, (found[node] for node in (*floats, *trained)))
+    trains = _with_gradients(graph)
+    found = led_by(found, (found[node] for node in (*floats, *trained) if node in trains))
     return found | {graph.output_node(): max(found.values())}
+
+
+def _with_gradients(graph: fx.Graph) -> set[fx.Node]:
+    """Return the nodes that a gradient comes back to from the results: not through a detach."""
+    found = {*graph.output_node().all_input_nodes}
+    for node in reversed(graph.nodes):
+        if node in found and node.target is not torch.ops.aten.detach.default:
+            found.update(node.all_input_nodes)
+    return found
 
 
 def _first(operators: Sequence[fx.Node], pattern: re.Pattern[str]) -> list[fx.Node]:

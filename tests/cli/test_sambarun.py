@@ -261,9 +261,8 @@ def test_wrong_words(
     (tmp_path / "text.npy").write_text("no numbers")
     (tmp_path / "twice.npy").write_bytes((tmp_path / "wide.npy").read_bytes() * 2)
     _write_archives(tmp_path)
-    os.mkfifo(tmp_path / "device")
-    places = {"tmp": tmp_path, "device": tmp_path / "device"}
-    result = sambarun(pef_file, *(word.format(**places) for word in words))
+    os.mkfifo(device := tmp_path / "device")
+    result = sambarun(pef_file, *(word.format(tmp=tmp_path, device=device) for word in words))
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert "Traceback" not in result.err

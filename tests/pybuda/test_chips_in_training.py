@@ -219,8 +219,26 @@ def test_what_does_not_train_on_several_chips(module: type[nn.Module]) -> None:
         pybuda.run_training()
 
 
-def test_a_front_without_anything_to_train_goes_to_the_chip_behind() -> None:
-    module = ReadsNothingInFront()
+class StopsInFront(nn.Module):
+    """Weights, and an input of numbers, in front of what no gradient passes."""
+
+    def __init__(self, *, detached: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.detached = detached
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with nullcontext() if self.detached else torch.no_grad():
+            begun = self.first(x.to(torch.float32))
+        found: torch.Tensor = self.last(begun.detach() if self.detached else begun)
+        return found
+
+
+@pytest.mark.parametrize(
+    "module", [ReadsNothingInFront(), StopsInFront(detached=False), StopsInFront(detached=True)]
+)
+def test_a_front_without_anything_to_train_goes_to_the_chip_behind(module: nn.Module) -> None:
+    x = torch.arange(3) if isinstance(module, ReadsNothingInFront) else torch.randn(2, 3)
     with pytest.warns(match="nothing in front of a chip break could have a gradient"):
-        pieces = cut(module, [torch.arange(3)], 1, ["last"])
+        pieces = cut(module, [x], 1, ["last"])
     assert pieces == [module]

@@ -148,6 +148,7 @@ def unwritten(editor: Editor, node: ir.Node) -> str | None:
         return "a shape is not known, or the opset lacks operators"
     left, right = len(a.shape), len(b.shape)
     behind = right > 2 and (left < right or _may_spread(a.shape, b.shape))
+    emptied = behind and _may_empty(a.shape, b.shape)
     if right > 1 and left > 1 and not behind:
         return "all products are written"
     inner = (a.shape[-1], b.shape[-2 if right > 1 else 0])
@@ -161,7 +162,6 @@ def unwritten(editor: Editor, node: ir.Node) -> str | None:
         b = editor.op("Reshape", b, [-1, 1])
         added.append(-1)
     if behind:
-        emptied = _may_empty(a.shape, b.shape)
         of_a = editor.op("Sign", _batch(editor, a)) if emptied else None  # 0 or 1
         a = _with_batch(editor, a, _batch(editor, b))
         b = b if of_a is None else _with_batch(editor, b, of_a)

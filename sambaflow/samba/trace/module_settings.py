@@ -7,7 +7,6 @@ import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from inspect import getattr_static
 from typing import TypeAlias
 
@@ -59,7 +58,6 @@ def noting(model: nn.Module) -> Iterator[Settings]:
             found[path][name] = value
 
 
-@cache
 def own_rates(kind: type[nn.Module]) -> frozenset[str]:
     """Return the attributes that a module's `forward` gives functions of dropout, and nothing else.
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pef.text import number_of, whole_of
-from samba_cli.number_types import Number, Whole
+from samba_cli.number_types import Number, WholeNumber
 from samba_cli.sambac import cli as sambac
 from samba_cli.sambarun import cli as sambarun
 
@@ -47,7 +47,7 @@ def test_every_option_takes_such_numbers_and_nothing_empty() -> None:
                 continue
             numeric = isinstance(option.type, click.IntRange | click.FloatRange)
             assert type(option.type) not in (type(click.INT), type(click.FLOAT)), option.opts
-            assert not numeric or isinstance(option.type, Whole | Number), option.opts
+            assert not numeric or isinstance(option.type, WholeNumber | Number), option.opts
             top = sambac if words else sambarun
             said = CliRunner().invoke(top, [*words, *files, option.opts[-1], ""])
             assert said.exit_code == 2, option.opts

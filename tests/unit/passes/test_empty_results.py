@@ -80,14 +80,16 @@ _PRODUCTS = {
     "one before a batch": ("1,n,k", "b,k,m", (1, 3, 0), (2, 0, 4)),
     "maybe one before a batch": ("b,c,n,k", "d,k,m", (2, 1, 3, 0), (5, 0, 4)),
     "no batch": ("k", "b,k,n", (5,), (0, 5, 4)),
+    "no batch of the first": ("b,1,n,k", "d,k,m", (0, 1, 3, 4), (5, 4, 5)),
 }
 
 
+@pytest.mark.parametrize("opset", [9, 23])
 @pytest.mark.parametrize("name", _PRODUCTS)
-def test_products_of_open_sizes_are_written_whole(name: str) -> None:
+def test_products_of_open_sizes_are_written_whole(name: str, opset: int) -> None:
     """What onnxruntime leaves as it was is something else than 0 in most runs."""
     *dims, left, right = _PRODUCTS[name]
-    header = '<ir_version: 10, opset_import: ["": 23]>'
+    header = f'<ir_version: {10 if opset > 9 else 4}, opset_import: ["": {opset}]>'
     text = f"{header} g (float[{dims[0]}] a, float[{dims[1]}] b) => (y) {{ y = MatMul (a, b) }}"
     model = onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text))
     lowered = ir.from_proto(model)
@@ -98,3 +100,13 @@ def test_products_of_open_sizes_are_written_whole(name: str) -> None:
     a, b = np.ones(left, np.float32), np.ones(right, np.float32)
     with sambarun.load(sambac.compile(model)) as executable:
         np.testing.assert_array_equal(executable.run({"a": a, "b": b})["y"], a @ b)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float8e4m3fn", "bool", "uint16"])
+def test_nothing_of_every_type_runs(kind: str) -> None:
+    text = f"g ({kind}[2,0] x) => ({kind}[0,2] y) {{ y = Transpose <perm = [1, 0]> (x) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
+    number = model.graph.input[0].type.tensor_type.elem_type
+    nothing = np.zeros((2, 0), onnx.helper.tensor_dtype_to_np_dtype(number))
+    with sambarun.load(sambac.compile(model)) as executable:
+        assert executable.run({"x": nothing})["y"].shape == (0, 2)

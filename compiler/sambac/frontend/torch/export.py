@@ -46,8 +46,8 @@ from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES, last_line
 
 from .capture import quiet
-from .comparisons import compared_in_their_types
 from .errors import refusal
+from .fitting import compared_in_their_types
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin

@@ -21,18 +21,32 @@ Operators whose operand and whose result have no elements: the result is the ope
     interpolate(x, [8, 8])  ->  reshape(x, [0, 3, 8, 8])       x [0, 3, 4, 4]
 
 ONNX has no shape for some of them, and kernels refuse what has no elements.
+
+Comparisons are in the types that PyTorch compares in. The exporter lets those of narrow types be of
+float32 numbers, where 0.1 is neither a float16 nor a bfloat16, while PyTorch rounds a number to the
+type of the tensor beside it first: `x == 0.1` holds for the one next to 0.1.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import fx
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
+from torch._prims_common import elementwise_dtypes
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import has_free_symbols
+from torch.onnx._internal.fx.passes.type_promotion import (
+    ElementwiseTypePromotionRule,
+    TypePromotionSnapshot,
+)
+
+from .guards import replaced
 
 _aten = torch.ops.aten
 _NORMALIZATIONS = frozenset(
@@ -233,3 +247,23 @@ def _type_of_nothing(node: fx.Node) -> torch.dtype | None:
     if not isinstance(value, torch.Tensor) or has_free_symbols(value):
         return None
     return value.dtype if value.numel() == 0 else None
+
+
+@contextmanager
+def compared_in_their_types() -> Iterator[None]:
+    """Let exports compare in the type that operands have together, not in a wider one."""
+    before = ElementwiseTypePromotionRule.preview_type_promotion
+
+    def preview(
+        rule: ElementwiseTypePromotionRule, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> TypePromotionSnapshot:
+        found: TypePromotionSnapshot = before(rule, args, kwargs)
+        if rule.promotion_kind is not KINDS.ALWAYS_BOOL:
+            return found
+        operands = [args[position] for position in found.args_dtypes]
+        _, common = elementwise_dtypes(*operands, type_promotion_kind=KINDS.DEFAULT)
+        types = dict.fromkeys(found.args_dtypes, common)
+        return TypePromotionSnapshot(types, found.kwargs_dtypes, found.out_dtype)
+
+    with replaced(ElementwiseTypePromotionRule, "preview_type_promotion", preview):
+        yield

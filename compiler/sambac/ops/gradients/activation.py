@@ -172,15 +172,16 @@ def _softsign(b: Editor, at: Point) -> ir.Value:
 
 
 def _mish(b: Editor, at: Point) -> ir.Value:
-    """dx = dy * s / q * (1 + r + 4 x r^2 / q), s = sigmoid(x), r = sigmoid(-x), q = 1 + r^2.
+    """dx = dy * (s (1 + r) + 4 s x r^2 / q) / q, s = sigmoid(x), r = sigmoid(-x), q = 1 + r^2.
 
-    From tanh(softplus(x)) = (1 - r^2) / (1 + r^2) and 1 - r = s; no term grows with exp(x).
+    From tanh(softplus(x)) = (1 - r^2) / (1 + r^2) and 1 - r = s; no term grows with exp(x), nor
+    with x, which s or r is 0 for.
     """
     s, r = b.op("Sigmoid", at.x), b.op("Sigmoid", b.op("Neg", at.x))
     square = b.op("Mul", r, r)
     q = b.op("Add", square, 1.0)
-    bend = b.op("Mul", b.op("Div", b.op("Mul", at.x, square), q), 4.0)
-    slope = b.op("Mul", b.op("Div", s, q), b.op("Add", b.op("Add", r, 1.0), bend))
+    bend = b.op("Mul", b.op("Div", b.op("Mul", b.op("Mul", s, at.x), square), q), 4.0)
+    slope = b.op("Div", b.op("Add", b.op("Mul", s, b.op("Add", r, 1.0)), bend), q)
     return b.op("Mul", at.dy, slope)
 
 
@@ -206,13 +207,16 @@ def _probability(b: Editor, x: ir.Value) -> ir.Value:
 
 
 def _by_tanh(b: Editor, x: ir.Value, dy: ir.Value) -> ir.Value:
-    """dx = dy * s * (1 + w - w * s), s = sigmoid(v), v = 2 K x (1 + A x^2), w = 3 v - 4 K x."""
+    """dx = dy (s + x s (1 - s) 2 K (1 + 3 A x^2)), s = sigmoid(v), v = 2 K x (1 + A x^2).
+
+    Where v is infinite s (1 - s) is 0, and what it multiplies finite, up to roots of the largest x.
+    """
     square = b.op("Mul", x, x)
     v = b.op("Mul", x, b.op("Add", b.op("Mul", square, 2 * _K * _A), 2 * _K))
     s = b.op("Sigmoid", v)
-    w = b.op("Sub", b.op("Mul", v, 3.0), b.op("Mul", x, 4 * _K))
-    bend = b.op("Add", b.op("Sub", w, b.op("Mul", w, s)), 1.0)
-    return b.op("Mul", b.op("Mul", dy, s), bend)
+    rise = b.op("Mul", b.op("Mul", s, b.op("Sub", 1.0, s)), x)
+    steep = b.op("Add", b.op("Mul", square, 6 * _K * _A), 2 * _K)
+    return b.op("Mul", dy, b.op("Add", s, b.op("Mul", rise, steep)))
 
 
 def _quick_gelu(b: Editor, at: Point) -> ir.Value:
