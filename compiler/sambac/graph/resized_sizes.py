@@ -51,9 +51,19 @@ def resize_as_onnxruntime(graph: onnx.GraphProto, found: onnx.GraphProto) -> boo
 
 
 def _middle(size: int, factor: np.float32, counted: int | None) -> np.float32:
-    """Return a scale by which there are as many of `size` elements as onnxruntime makes."""
-    made = int(np.float32(size) * factor)
-    return factor if counted is None or made == counted else np.float32((made + 0.5) / size)
+    """Return a scale by which both make as many of `size` elements as onnxruntime does by `factor`.
+
+    Where float32 has none it is `factor`.
+    """
+    made = _made(size, factor)
+    if counted is None or made == counted:
+        return factor
+    middle = np.float32((made + 0.5) / size)
+    return middle if made == _made(size, middle) == int(size * float(middle)) else factor
+
+
+def _made(size: int, factor: np.float32) -> int:
+    return int(np.float32(size) * factor)
 
 
 def _scales(node: onnx.NodeProto) -> str:

@@ -42,7 +42,8 @@ def to_training_opset(model: ir.Model, name: str) -> None:
 def settle_weights(model: ir.Model) -> None:
     """Make weights of branches those of the model, and statistics nobody else's, in place.
 
-    Vectors in bodies of loops stay constants: nothing is trained through those.
+    These are branches that no input chooses. Weights of others, and vectors in bodies of loops,
+    stay constants: nothing is trained through those.
     """
     branches = [*_branches(model.graph)]
     if branches:
@@ -56,12 +57,28 @@ def settle_weights(model: ir.Model) -> None:
 
 
 def _branches(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """Yield the branches of choices in `graph`, and of those in them."""
+    """Yield the branches of choices in `graph` that no input makes, and of those in them."""
     for node in graph:
-        if node.domain == "" and node.op_type == "If":
+        if node.domain == "" and node.op_type == "If" and _is_settled(input_at(node, 0)):
             for branch in subgraphs(node):
                 yield branch
                 yield from _branches(branch)
+
+
+def _is_settled(condition: ir.Value | None) -> bool:
+    """Tell whether `condition` depends on constants and shapes alone."""
+    todo, seen = [condition], {condition}
+    while todo:
+        value = todo.pop()
+        maker = None if value is None else value.producer()
+        if maker is None:
+            if value is None or value.is_graph_input() or not value.is_initializer():
+                return False
+        elif maker.op_type not in ("Shape", "Size"):
+            read = {source for source in maker.inputs if source is not None} - seen
+            seen |= read
+            todo += read
+    return True
 
 
 def _untie_statistics(model: ir.Model) -> None:

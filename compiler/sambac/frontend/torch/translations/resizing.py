@@ -1,8 +1,8 @@
 """Interpolation by factors: PyTorch takes pixels by the factor, not by the sizes that follow.
 
-5 pixels by 2.3 are 11, which PyTorch takes 1 / 2.3 apart, and not 5 / 11. Operators of ONNX take
-sizes or factors, and make of those other sizes than PyTorch, or nothing where the size stays. So,
-where a factor is not the ratio of sizes, and these are known,
+5 pixels by 2.3 are 11, which PyTorch takes 1 / 2.3 apart, and not 5 / 11. A Resize takes sizes or
+factors. Of a factor in float32 it may make another size, or find another nearest pixel, and it has
+rules of its own for a size that stays. So, where that matters, and the sizes are known,
 
     upsample_nearest(x)   ->  Gather(x, pixels) along each axis
     upsample_linear(x)    ->  x times the weights of each axis, as products of matrices; cubic alike
@@ -127,11 +127,10 @@ def _resized(
         return _of_sizes(kind, x, output_size, where)
     image = [size for size in (x.shape or ())[2:] if isinstance(size, int)]
     wanted = [int(size * factor) for size, factor in zip(image, factors, strict=False)]
-    is_short = all(float(np.float32(factor)) == factor for factor in factors)
-    ratios = [size * factor for size, factor in zip(image, factors, strict=False)] == wanted
-    if len(image) < kind.axes or (ratios and is_short):
+    axes = [*zip(image, wanted, factors, strict=False)]
+    if len(image) < kind.axes or all(_is_alike(kind, *axis) for axis in axes):
         return _by_factors(kind, x, factors, where)
-    if ratios or align_corners:
+    if align_corners or all(size * factor == goal for size, goal, factor in axes):
         return _of_sizes(kind, x, constant(np.asarray(wanted, np.int64)), where)
     dtype = x.dtype
     assert dtype is not None
@@ -145,6 +144,17 @@ def _resized(
     for axis in range(kind.axes):
         made = _along(kind, made, axis, _weights(kind, image, wanted, factors, axis, double=double))
     return converted(made, dtype)
+
+
+def _is_alike(kind: _Kind, size: int, goal: int, factor: float) -> bool:
+    """Tell whether onnxruntime makes of an axis what PyTorch does, by the same factor in float32.
+
+    Among the nearest pixels it takes others where a place is a whole number but for rounding.
+    """
+    short = np.float32(factor)
+    counts = {int(np.float32(size) * short), int(size * float(short)), goal}
+    is_whole = kind.mode != "nearest" or float(short) == factor
+    return len(counts) == 1 and is_whole and (size != goal or factor == 1)
 
 
 def _of_sizes(kind: _Kind, x: ir.Value, goal: ir.Value | None, where: str) -> ir.Value:
