@@ -15,7 +15,14 @@ from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import Scope, Spelling, file_name, file_option, option, options_of, wrong_values
-from .quantized_precisions import OF_QUANTIZED, QUANTIZED, Observer, misplaced
+from .quantized_precisions import (
+    BLOCKS,
+    DEFAULT_BLOCK,
+    OF_QUANTIZED,
+    QUANTIZED,
+    Observer,
+    misplaced,
+)
 
 Level = Literal["O0", "O1", "O3"]
 MappingKind = Literal["section", "spatial"]
@@ -50,7 +57,7 @@ class CompileOptions:
     that of what products multiply. Sums are float32 ones, and what is updated stays float32:
     parameters, the state of optimizers, running statistics. For inference alone there are
     `int4-weights` and `int8-weights`: constant weights of matrix products in so many bits, with a
-    scale for each `weight_block` of them (32, 64 or 128; None: 32), and `int8`: matrix products
+    scale for each `weight_block` of them (32, 64 or 128; None: 64), and `int8`: matrix products
     with constant weights multiply bytes, and so do convolutions where there is something to
     `calibrate` with: an .npz file with batches of inputs. An `observer` finds ranges in it: all
     that was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`),
@@ -265,8 +272,8 @@ class CompileOptions:
         Scope.MODEL,
         Spelling(
             "--weight-block",
-            "How many weights of int4-weights and int8-weights share a scale: 32 (default), 64 "
-            "or 128.",
+            "How many weights of int4-weights and int8-weights share a scale: "
+            f"{', '.join(map(str, BLOCKS))} (default: {DEFAULT_BLOCK}).",
             "N",
             read=int,
         ),

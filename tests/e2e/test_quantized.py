@@ -118,7 +118,8 @@ def test_blocks_make_files_smaller(precision: Precision, bits: int, block: int) 
 
 def test_the_log_lists_layers() -> None:
     model, _ = MODELS["gpt"]()
-    rows = layers(compiled(model, "int4-weights", weight_block=64))
+    rows = layers(compiled(model, "int4-weights"))  # in blocks of the size that is told
+    assert "128; None: 64)" in (sambac.CompileOptions.__doc__ or "")
     assert len(rows) == 4 * SMALL.layers + 1
     assert rows[-1]["layer"] == "/lm_head/MatMul"
     assert {(row["precision"], row["scale"]) for row in rows} == {("int4-weights", "blocks-of-64")}
