@@ -332,18 +332,25 @@ def _named(cell: str) -> list[str]:
     return [] if cell == "-" else [unquoted(word) for word in WORD.findall(cell)]
 
 
-def _operator(word: str, group: str) -> dict[str, str]:
-    op_type, _, name = word.partition("(")
-    return {"name": unquoted(name[:-1]) if name else group, "op_type": op_type}
+def _operator(word: str, group: str) -> dict[str, object]:
+    kind, _, name = word.partition("(")
+    op_type, typed, types = kind.partition(":")
+    return {
+        "name": unquoted(name[:-1]) if name else group,
+        "op_type": op_type,
+        "declared": types.split(",") if typed else [],
+    }
 
 
 def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
     first, _, last = row["calls"].partition("..")
+    declared, _, dtype = unquoted(row["dtype"]).rpartition("/")
     return {
         "id": int(row["id"]),
         "name": unquoted(row["name"]),
         "kind": row["kind"],
-        "dtype": unquoted(row["dtype"]),
+        "dtype": dtype,
+        "declared": declared,
         "shape": shape(row["shape"]),
         "region": None if row["region"] == "-" else row["region"],
         "address": None if row["address"] == "-" else int(row["address"], 16),

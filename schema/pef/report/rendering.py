@@ -35,7 +35,7 @@ from .rendering_training import (
     memory_lines,
     training_lines,
 )
-from .rows import GroupRow, PortRow, Report, SectionRow, UpdateRow
+from .rows import GroupRow, OperatorRow, PortRow, Report, SectionRow, UpdateRow
 
 Part = tuple[str, "Table | Sequence[str]"]
 """The title and the body of a part: a table, or lines of text."""
@@ -279,11 +279,14 @@ def _nodes(group: GroupRow) -> str:
 
 def _operators(group: GroupRow) -> str:
     return " ".join(
-        op["op_type"]
-        if op["name"] == group["name"]
-        else f"{op['op_type']}({name_text(op['name'])})"
+        _typed(op) if op["name"] == group["name"] else f"{_typed(op)}({name_text(op['name'])})"
         for op in group["operators"]
     )
+
+
+def _typed(op: OperatorRow) -> str:
+    """Return the kind of an operator, and the types of its results where the host has others."""
+    return f"{op['op_type']}:{','.join(op['declared'])}" if op["declared"] else op["op_type"]
 
 
 def _flow(report: Report) -> Table:
