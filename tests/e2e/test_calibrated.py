@@ -181,44 +181,6 @@ def test_layers_fall_back_until_the_error_is_small(share: float, samples: Path) 
     assert all(row["alone"] is not None for row in layers)
 
 
-DATA = {
-    "rows": np.r_[10, np.ones(31)][:, None],
-    "two-bytes": np.r_[12, np.ones(127)],
-}
-"""How large the rows or columns of data are, and how products of them become near."""
-
-
-@pytest.mark.parametrize("opset", [13, 18])
-@pytest.mark.parametrize("way", DATA)
-def test_data_of_products_become_finer_first(way: str, opset: int, tmp_path: Path) -> None:
-    model = onnx.parser.parse_model(
-        f"""
-        <ir_version: 8, opset_import: ["" : {opset}]>
-        network (float[32,128] x) => (float[32,128] a, float[32,130] b)
-        {{
-            c = MatMul (x, w)
-            a = Add (c, d)
-            b = Gemm <transB = 1> (x, v, e)
-        }}
-        """
-    )
-    rng = np.random.default_rng(0)
-    for name, shape in {"w": (128, 128), "d": (128,), "v": (130, 128), "e": (130,)}.items():
-        content = rng.standard_normal(shape).astype(np.float32)
-        model.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
-    x = (DATA[way] * rng.standard_normal((2, 32, 128))).astype(np.float32)
-    path = tmp_path / "samples.npz"
-    np.savez(path, x=x)
-    coarse, program = compiled(model, path), compiled(model, path, max_error=0.02)
-    assert told(coarse) > 0.025
-    assert told(program) <= 0.02
-    assert {(row["precision"], row["scale"]) for row in rows(program).values()} == {("int8", way)}
-    assert json.loads(program.producer.options)["applied"][1] == "2 layers with finer data"
-    x[0, -1] = 0
-    feeds = {"x": x[0]}
-    assert error(run(program, feeds), run(sambac.compile(model), feeds)) < 0.03
-
-
 def test_weights_alone_fall_back_too(tmp_path: Path) -> None:
     from benchmarks.models.transformers import Shape, gpt, token_inputs
 

@@ -280,3 +280,42 @@ def test_short_sums_are_of_float32_before_a_convolution(reader: str, tmp_path: P
     kinds = operators(calibrated(network, {"x": IMAGE[:, :3]}, tmp_path))
     assert kinds.count("QLinearConv") == 1
     assert ("Conv" in kinds) == reader.startswith("Conv")
+
+
+DATA = {
+    "rows": np.r_[10, np.ones(31)][:, None],
+    "two-bytes": np.r_[12, np.ones(127)],
+}
+"""How large the rows or columns of data are, and how products of them become near."""
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("way", DATA)
+def test_data_of_products_become_finer_first(way: str, opset: int, tmp_path: Path) -> None:
+    parsed = onnx.parser.parse_model(
+        f"""
+        <ir_version: 8, opset_import: ["" : {opset}]>
+        network (float[32,128] x) => (float[32,128] a, float[32,130] b)
+        {{
+            c = MatMul (x, w)
+            a = Add (c, d)
+            b = Gemm <transB = 1> (x, v, e)
+        }}
+        """
+    )
+    rng = np.random.default_rng(0)
+    for name, shape in {"w": (128, 128), "d": (128,), "v": (130, 128), "e": (130,)}.items():
+        content = rng.standard_normal(shape).astype(np.float32)
+        parsed.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    x = (DATA[way] * rng.standard_normal((2, 32, 128))).astype(np.float32)
+    coarse = calibrated(parsed, {"x": x}, tmp_path)
+    program = calibrated(parsed, {"x": x}, tmp_path, max_error=0.02)
+    assert max(float(line.split()[-1]) for line in applied(coarse)[1:]) > 0.025
+    assert max(float(line.split()[-1]) for line in applied(program)[2:]) <= 0.02
+    assert applied(program)[:2] == ["2 of 2 layers quantised", "2 layers with finer data"]
+    layers = report(program)["layers"]
+    assert {(row["precision"], row["scale"]) for row in layers} == {("int8", way)}
+    x[0, -1] = 0
+    feeds = {"x": x[0]}
+    for name, exact in run(sambac.compile(parsed), feeds).items():
+        assert relative_error(run(program, feeds)[name], exact) < 0.03

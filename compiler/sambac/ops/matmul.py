@@ -15,7 +15,8 @@ from .gradients.matmul import too_large, unknown_activation
 
 def _product(node: ir.Node) -> int:
     """2 * outputs * K, K the last dimension of A, or its row count when `transA` is set."""
-    axis = -2 if int_attribute(node, "transA") else -1
+    rows = 0 if int_attribute(node, "transBatchA") else -2
+    axis = rows if int_attribute(node, "transA") else -1
     return 2 * elements(node.outputs[0]) * dim(input_at(node, 0), axis)
 
 

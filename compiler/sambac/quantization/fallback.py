@@ -139,7 +139,7 @@ class Trials:
                 fewest = tried + 1
         return _taken(steps[:most])
 
-    def _steps(self, alone: Mapping[str, float]) -> list[_Step]:
+    def _steps(self, alone: Mapping[str, float]) -> list[_Fall]:
         """Return the steps of all layers, those that gain most first.
 
         Where no output has an error, those `alone` decide.
@@ -148,7 +148,7 @@ class Trials:
         exact: Ways = {layer.name: "float32" for layer in layers}
         finer = {way for layer in layers for way in layer.ways if way != "float32"}
         errors = {way: self.alone(way) for way in sorted(finer)}
-        steps: list[_Step] = []
+        steps: list[_Fall] = []
         for layer in layers:
             name, own = layer.name, alone[layer.name]
             error = self.of_outputs({other: exact[other] for other in exact if other != name})
@@ -208,7 +208,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Fall:
     """A `layer` falls back to a `way`.
 
     `gain` is what the squared error of outputs falls by for the work that it costs, `alone` the
@@ -223,7 +223,7 @@ class _Step:
 
 def _steps_of(
     layer: FoundLayer, alone: float, error: float, left: Mapping[Way, float]
-) -> Iterator[_Step]:
+) -> Iterator[_Fall]:
     """Yield the steps of a layer to float32, each to what gains most from where it is.
 
     Each way but float32 leaves a part of the `error`; those worth nothing are passed over.
@@ -234,12 +234,12 @@ def _steps_of(
     while squares:
         gains = {way: (square - squares[way]) / (COSTS[way] - cost) for way in squares}
         way = max(gains, key=lambda each: (gains[each], COSTS[each]))
-        yield _Step(layer.name, way, gains[way] / max(layer.work, 1), alone)
+        yield _Fall(layer.name, way, gains[way] / max(layer.work, 1), alone)
         cost, square = COSTS[way], squares[way]
         squares = {each: left for each, left in squares.items() if COSTS[each] > cost}
 
 
-def _taken(steps: Sequence[_Step]) -> Ways:
+def _taken(steps: Sequence[_Fall]) -> Ways:
     """Return the ways of layers when `steps` were taken, of which the last of a layer counts."""
     return {step.layer: step.way for step in steps}
 

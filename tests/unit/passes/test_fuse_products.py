@@ -55,6 +55,24 @@ g (float[{0},7,12] q, float[{0},5,12] k, float[{0},5,12] v) => (float[{0},7,12] 
 """
 
 
+def test_the_left_operand_may_be_turned_with_its_heads_behind() -> None:
+    text = """
+    <ir_version: 10, opset_import: ["" : 23]>
+    g (float[1,5,3,4] a, float[1,5,3,2] b) => (float[1,3,4,2] y) {
+        c = Transpose <perm = [0, 2, 3, 1]> (a)
+        d = Transpose <perm = [0, 2, 1, 3]> (b)
+        y = MatMul (c, d)
+    }
+    """
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((1, 5, 3, n)).astype(np.float32) for n in (4, 2))
+    program = sambac.compile(onnx.parser.parse_model(text))
+    assert sum(section.estimate.flops for section in program.sections) == 2 * 5 * 3 * 4 * 2
+    with sambarun.load(program, threads=1) as executable:
+        found = executable.run({"a": a, "b": b})["y"]
+    np.testing.assert_allclose(found, np.einsum("bshd,bshe->bhde", a, b), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("batch", "transposes"), [(1, 1), (2, 4)])
 def test_attention_reads_heads_where_they_are(batch: int, transposes: int) -> None:
     rng = np.random.default_rng(0)
