@@ -10,6 +10,7 @@ from pathlib import Path
 import onnx
 import pytest
 from pef_formats import format_0_2, format_0_2_several_models
+from pef_formats_stated import format_0_9
 from training_programs import linear_regression
 
 from pef.container import DataRef
@@ -188,3 +189,11 @@ def test_fields_without_a_place_parse_back(program_of: Make, parse_log: Parse) -
     assert found["requires", "features"] == list(program.requires.features)
     assert ("symbols[0]", "parameter") not in found, "it is as by default"
     assert parse_log(text_of(program)) == report(program)
+
+
+def test_types_of_the_model_parse_back(parse_log: Parse) -> None:
+    program = format_0_9()
+    text = text_of(program)
+    assert " bfloat16/float32 " in text
+    assert " MatMul:bfloat16,(mm)" in text
+    assert parse_log(text) == report(program)
