@@ -181,9 +181,7 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
 @cli.command(cls=CompileCommand, wanted=OPTIONS, help=HELP)
 @click.argument("model", type=FILE)
 @single_option("-o", "--output", type=_PEF, help="The file to write; default: MODEL.tuning.toml.")
-@single_option(
-    "--threads", type=WholeNumber(), metavar="N", help="How many work. Default: all cores."
-)
+@single_option("--threads", type=WholeNumber(), metavar="N", help="Default: as many as cores.")
 @single_option("--seconds", type=Number(), metavar="S", help="How long to measure. Default: 60.")
 @talk_options
 def tune(

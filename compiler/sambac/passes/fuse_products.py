@@ -88,9 +88,7 @@ def fuse_operands(editor: Editor, node: ir.Node) -> str | None:
         return "an operand is no float32 matrix"
     flags = {name: int(item.turned) for name, item in zip(_SIDES, operands, strict=True)}
     alpha = operands[0].scale * operands[1].scale
-    values = [
-        _in_front(editor, item.value, together) if item.heads else item.value for item in operands
-    ]
+    values = [_in_front(editor, item, together) if item.heads else item.value for item in operands]
     if together:
         flags |= {name: int(item.heads) for name, item in zip(_BATCHES, operands, strict=True)}
     _put(editor, node, values, flags, alpha)
@@ -103,12 +101,12 @@ def _is_one_batch(node: ir.Node) -> bool:
     return len(first) == len(second) == len(_HEADS) and (1, first[1]) == first[:2] == second[:2]
 
 
-def _in_front(editor: Editor, value: ir.Value, together: bool) -> ir.Value:
-    """Return what a product reads of `value` [B, S, H, D]: with its heads in front.
+def _in_front(editor: Editor, operand: _Operand, together: bool) -> ir.Value:
+    """Return what a product reads of an operand [B, S, H, D]: with its heads in front.
 
     If it takes them `together` with a batch of 1, that is [S, 1, H, D], which moves nothing.
     """
-    shape = static_shape(value)
+    value, shape = operand.value, static_shape(operand.value)
     if not together or shape is None:
         return editor.op("Transpose", value, perm=_HEADS)
     target = (shape[1], 1, *shape[2:])

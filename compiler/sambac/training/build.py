@@ -84,11 +84,7 @@ def build_step(
     )
     model = source.model
     evaluation, trainable = _legal(source, roles, passes)
-    told: tuple[str, ...] = ()
-    if source.roles is None:
-        roles = replace(roles, updates=train_normalizations(model, roles))
-        train_dropouts(model)
-        told = told_of_inner(model, roles)
+    roles, told = (roles, ()) if source.roles else _brought_into_training(model, roles)
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
@@ -119,6 +115,13 @@ def build_step(
             *parts.warnings,
         ),
     )
+
+
+def _brought_into_training(model: ir.Model, roles: Roles) -> tuple[Roles, tuple[str, ...]]:
+    """Let a model that was exported as it evaluates train; return warnings of what does not."""
+    roles = replace(roles, updates=train_normalizations(model, roles))
+    train_dropouts(model)
+    return roles, told_of_inner(model, roles)
 
 
 def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model, Trainable]:

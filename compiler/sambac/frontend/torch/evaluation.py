@@ -1,7 +1,4 @@
-"""A program as it evaluates: torch.export records one mode of a module alone.
-
-Where both modes compute the same, one export serves both.
-"""
+"""A program as it evaluates: torch.export records one mode of a module alone."""
 
 from __future__ import annotations
 
@@ -10,12 +7,8 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
-from sambac.frontend.source import Source
-from sambac.graph.nodes import all_nodes, is_stop
 
 from .capture import copied_graph
-from .export import RANDOM
-from .states import has_no_content
 
 _MODES = frozenset({"train", "training", "use_input_stats"})
 """What PyTorch calls the arguments that let an operator drop, or use the batch's statistics."""
@@ -46,42 +39,6 @@ def as_it_evaluates(program: ExportedProgram, name: str) -> ExportedProgram:
                 _set_mode(node)
             part.recompile()
     return program._update(module, program.graph_signature)
-
-
-def are_equal(one: ExportedProgram, other: ExportedProgram) -> bool:
-    """Tell whether two recordings of one module have equal operators and constants."""
-    return (
-        str(one.graph_signature) == str(other.graph_signature)
-        and _code(one) == _code(other)
-        and one.constants.keys() == other.constants.keys()
-        and all(_same(item, other.constants[name]) for name, item in one.constants.items())
-    )
-
-
-def says_the_same(source: Source) -> bool:
-    """Tell whether nothing in an export for training is there for the sake of training alone.
-
-    It stops gradients, draws what an evaluation translates otherwise, and updates buffers.
-    """
-    nodes = [*all_nodes(source.model.graph)]
-    draws = any(node.op_type in RANDOM and node.domain == "" for node in nodes)
-    updates = source.roles is not None and bool(source.roles.updates)
-    return not (draws or updates or any(map(is_stop, nodes)))
-
-
-def _code(program: ExportedProgram) -> list[tuple[str, str]]:
-    parts = program.graph_module.named_modules()
-    return [(name, part.code) for name, part in parts if isinstance(part, fx.GraphModule)]
-
-
-def _same(one: object, other: object) -> bool:
-    if one is other:
-        return True
-    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
-        return False
-    if has_no_content(one) or has_no_content(other) or one.dtype is not other.dtype:
-        return False
-    return torch.equal(one, other)
 
 
 def _set_mode(node: fx.Node) -> None:

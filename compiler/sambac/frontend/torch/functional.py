@@ -31,8 +31,9 @@ from sambac.errors import CompileError
 from .capture import quiet
 from .draws import UNIFORM
 from .errors import refusal
+from .names import renamed
 from .pairs import on_parts
-from .regions import renamed
+from .regions import without_regions
 from .shortcuts import has_known_type
 from .states import is_complex
 
@@ -46,7 +47,7 @@ _CLONE = torch.ops.aten.clone.default
 _LIFTED = torch.ops.aten.lift_fresh_copy.default
 """What takes a constant of `forward`, and is a copy where nothing is written."""
 
-Table = Mapping[Callable[..., object], object]
+Table = dict[Callable[..., object], Callable[..., object]]
 """What operators are decomposed into."""
 
 _REFUSALS = (
@@ -55,21 +56,17 @@ _REFUSALS = (
 )
 
 
-def functional(program: ExportedProgram, name: str) -> ExportedProgram:
+def functional(program: ExportedProgram, name: str, *, training: bool) -> ExportedProgram:
     """Return `program` without writes to tensors: new values of buffers are results.
 
-    Operators stay what they are, but for those that write without saying so. `name` is what
-    messages call the program.
+    Operators stay what they are, but for those that write without saying so. What is without
+    gradients in a program that is for `training` is detached. `name` is what messages call the
+    program.
     """
-    table: dict[Callable[..., object], Callable[..., object]] = {
-        **UNIFORM,
-        **(on_parts(found) if (found := _complex_operators(program)) else {}),
-        torch.ops.aten.std_mean.correction: std_mean,
-    }
-    if _keeps_statistics(program):
-        table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
-    if _is_known(program, table):
+    if _is_known(program, _table(program)):
         return _copied(program)
+    program = without_regions(program, training=training)
+    table = _table(program)
     with quiet():
         try:
             result: ExportedProgram = program.run_decompositions(table)
@@ -84,6 +81,18 @@ def functional(program: ExportedProgram, name: str) -> ExportedProgram:
         except _REFUSALS as error:
             raise refusal(name, error) from error
     return result
+
+
+def _table(program: ExportedProgram) -> Table:
+    """Return what operators of `program` are decomposed into."""
+    table: dict[Callable[..., object], Callable[..., object]] = {
+        **UNIFORM,
+        **(on_parts(found) if (found := _complex_operators(program)) else {}),
+        torch.ops.aten.std_mean.correction: std_mean,
+    }
+    if _keeps_statistics(program):
+        table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
+    return table
 
 
 def _is_known(program: ExportedProgram, table: Table) -> bool:

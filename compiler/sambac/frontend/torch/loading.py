@@ -24,7 +24,7 @@ from sambac.options import CompileOptions
 
 from .capture import capture, quiet
 from .draws import name_draws, spell_draws, told_of
-from .evaluation import are_equal, as_it_evaluates, says_the_same
+from .evaluation import as_it_evaluates
 from .export import to_onnx
 from .files import made_by, program_from
 from .fitting import give_axes, give_one_type, pass_nothing_on
@@ -32,8 +32,7 @@ from .functional import functional
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of, module_name
 from .memory import Told, tell
-from .modes import is_for_both, reading_mode
-from .regions import without_regions
+from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
 from .translations.operators import CALM, OPEN, STOP
@@ -143,7 +142,7 @@ def _export(
     With states of others the writes to buffers are left out.
     """
     training = options.train and states is None
-    program = functional(without_regions(program, training=training), name)
+    program = functional(program, name, training=training)
     give_one_type(program)
     give_axes(program)
     pass_nothing_on(program)

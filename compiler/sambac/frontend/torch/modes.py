@@ -1,6 +1,7 @@
-"""Whether a module asks in which mode it is: what does not computes the same in both.
+"""Whether a module computes the same as it trains and as it evaluates.
 
-It is recorded once then. Recording is most of the time that a small model takes to compile.
+What does not ask in which mode it is does, and is recorded once: recording is most of the time
+that a small model takes to compile. Where two recordings are equal, one export serves both.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
+
+from sambac.frontend.source import Source
+from sambac.graph.nodes import all_nodes, is_stop
+
+from .export import RANDOM
+from .states import has_no_content
 
 _MODE = "training"
 """The attribute that says in which mode a module is."""
@@ -113,3 +120,39 @@ def is_for_both(program: ExportedProgram, reader: Reader) -> bool:
     writes = {spec.kind for spec in program.graph_signature.output_specs} - {OutputKind.USER_OUTPUT}
     parts = any(isinstance(part, fx.GraphModule) for part in program.graph_module.children())
     return not (reader.asked or writes or parts)
+
+
+def are_equal(one: ExportedProgram, other: ExportedProgram) -> bool:
+    """Tell whether two recordings of one module have equal operators and constants."""
+    return (
+        str(one.graph_signature) == str(other.graph_signature)
+        and _code(one) == _code(other)
+        and one.constants.keys() == other.constants.keys()
+        and all(_same(item, other.constants[name]) for name, item in one.constants.items())
+    )
+
+
+def says_the_same(source: Source) -> bool:
+    """Tell whether nothing in an export for training is there for the sake of training alone.
+
+    It stops gradients, draws what an evaluation translates otherwise, and updates buffers.
+    """
+    nodes = [*all_nodes(source.model.graph)]
+    draws = any(node.op_type in RANDOM and node.domain == "" for node in nodes)
+    updates = source.roles is not None and bool(source.roles.updates)
+    return not (draws or updates or any(map(is_stop, nodes)))
+
+
+def _code(program: ExportedProgram) -> list[tuple[str, str]]:
+    parts = program.graph_module.named_modules()
+    return [(name, part.code) for name, part in parts if isinstance(part, fx.GraphModule)]
+
+
+def _same(one: object, other: object) -> bool:
+    if one is other:
+        return True
+    if not (isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return False
+    if has_no_content(one) or has_no_content(other) or one.dtype is not other.dtype:
+        return False
+    return torch.equal(one, other)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from onnx_ir.tensor_adapters import from_torch_dtype
 from onnxscript.rewriter import RewriterContext
 from torch import fx
+from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 from torch.onnx._internal.exporter import _core
 from torch.utils import _pytree as pytree
 
@@ -167,3 +169,16 @@ def new_names(model: ir.Model) -> Iterator[None]:
 
     with replaced(RewriterContext, "initializer", added):
         yield
+
+
+def renamed(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
+    """Return `signature` with the names that the outputs of `graph` have now."""
+    results = graph.output_node().args[0]
+    assert isinstance(results, (list, tuple))
+    specs = [
+        replace(spec, arg=TensorArgument(name=result.name))
+        if isinstance(spec.arg, TensorArgument) and isinstance(result, fx.Node)
+        else spec
+        for spec, result in zip(signature.output_specs, results, strict=True)
+    ]
+    return ExportGraphSignature(list(signature.input_specs), specs)

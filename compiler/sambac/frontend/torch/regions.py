@@ -15,18 +15,17 @@ that what drops nothing gives the tensor that it takes.
 from __future__ import annotations
 
 import operator
-from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 
 from sambac.errors import CompileError
 
 from .capture import copied_graph
+from .names import renamed
 from .writes import (
     DETACH,
     GRADIENTS,
@@ -217,16 +216,3 @@ def _cloned(graph: fx.Graph, source: fx.Node) -> fx.Node:
         node = graph.call_function(torch.ops.aten.clone.default, (source,))
     node.meta = dict(source.meta)
     return node
-
-
-def renamed(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSignature:
-    """Return `signature` with the names that the outputs of `graph` have now."""
-    results = graph.output_node().args[0]
-    assert isinstance(results, (list, tuple))
-    specs = [
-        replace(spec, arg=TensorArgument(name=result.name))
-        if isinstance(spec.arg, TensorArgument) and isinstance(result, fx.Node)
-        else spec
-        for spec, result in zip(signature.output_specs, results, strict=True)
-    ]
-    return ExportGraphSignature(list(signature.input_specs), specs)

@@ -30,7 +30,7 @@ _DEPTH_BEHIND = (0, 1, 3, 2, 4)
 
 
 @dataclass(frozen=True)
-class _Kind:
+class _Interpolation:
     """A kernel of PyTorch, for images of so many `axes`, and the mode of ONNX that is like it."""
 
     kernel: Callable[..., torch.Tensor]
@@ -50,17 +50,17 @@ class _Kind:
 
 
 _KINDS = MappingProxyType({
-    _aten.upsample_nearest1d: _Kind(_aten.upsample_nearest1d.default, 1, "nearest"),
-    _aten.upsample_nearest2d: _Kind(_aten.upsample_nearest2d.default, 2, "nearest"),
-    _aten.upsample_nearest3d: _Kind(_aten.upsample_nearest3d.default, 3, "nearest"),
-    _aten.upsample_linear1d: _Kind(_aten.upsample_linear1d.default, 1, "linear"),
-    _aten.upsample_bilinear2d: _Kind(_aten.upsample_bilinear2d.default, 2, "linear"),
-    _aten.upsample_trilinear3d: _Kind(_aten.upsample_trilinear3d.default, 3, "linear"),
-    _aten.upsample_bicubic2d: _Kind(_aten.upsample_bicubic2d.default, 2, "cubic"),
+    _aten.upsample_nearest1d: _Interpolation(_aten.upsample_nearest1d.default, 1, "nearest"),
+    _aten.upsample_nearest2d: _Interpolation(_aten.upsample_nearest2d.default, 2, "nearest"),
+    _aten.upsample_nearest3d: _Interpolation(_aten.upsample_nearest3d.default, 3, "nearest"),
+    _aten.upsample_linear1d: _Interpolation(_aten.upsample_linear1d.default, 1, "linear"),
+    _aten.upsample_bilinear2d: _Interpolation(_aten.upsample_bilinear2d.default, 2, "linear"),
+    _aten.upsample_trilinear3d: _Interpolation(_aten.upsample_trilinear3d.default, 3, "linear"),
+    _aten.upsample_bicubic2d: _Interpolation(_aten.upsample_bicubic2d.default, 2, "cubic"),
 })  # fmt: skip
 
 
-def _listed(kind: _Kind) -> Callable[..., ir.Value]:
+def _listed(kind: _Interpolation) -> Callable[..., ir.Value]:
     """Return the translation of what takes its factors as a list."""
 
     def nearest(
@@ -79,7 +79,7 @@ def _listed(kind: _Kind) -> Callable[..., ir.Value]:
     return weighed if kind.corners else nearest
 
 
-def _single(kind: _Kind) -> Callable[..., ir.Value]:
+def _single(kind: _Interpolation) -> Callable[..., ir.Value]:
     """Return the translation of what takes each factor by itself."""
 
     def nearest(
@@ -114,7 +114,7 @@ TRANSLATIONS: dict[Callable[..., object], Callable[..., ir.Value]] = {
 
 
 def _resized(
-    kind: _Kind,
+    kind: _Interpolation,
     x: ir.Value,
     output_size: ir.Value | None,
     given: Sequence[float | None] | None,
@@ -142,11 +142,11 @@ def _resized(
         return _by_factors(kind, x, factors, where)
     double = dtype == ir.DataType.DOUBLE
     for axis in range(kind.axes):
-        made = _along(kind, made, axis, _weights(kind, image, wanted, factors, axis, double=double))
+        made = _along(kind, made, axis, _weights(kind, axes, axis, double=double))
     return converted(made, dtype)
 
 
-def _is_alike(kind: _Kind, size: int, goal: int, factor: float) -> bool:
+def _is_alike(kind: _Interpolation, size: int, goal: int, factor: float) -> bool:
     """Tell whether onnxruntime makes of an axis what PyTorch does, by the same factor in float32.
 
     Among the nearest pixels it takes others where a place is a whole number but for rounding.
@@ -157,19 +157,21 @@ def _is_alike(kind: _Kind, size: int, goal: int, factor: float) -> bool:
     return len(counts) == 1 and is_whole and (size != goal or factor == 1)
 
 
-def _of_sizes(kind: _Kind, x: ir.Value, goal: ir.Value | None, where: str) -> ir.Value:
+def _of_sizes(kind: _Interpolation, x: ir.Value, goal: ir.Value | None, where: str) -> ir.Value:
     """Return `x` with the sizes `goal` behind those of batch and channels."""
     whole = op.Concat(op.Shape(x, start=0, end=2), op.Cast(goal, to=ir.DataType.INT64), axis=0)
     return op.Resize(x, None, None, whole, **_settings(kind, where))
 
 
-def _by_factors(kind: _Kind, x: ir.Value, factors: Sequence[float], where: str) -> ir.Value:
+def _by_factors(
+    kind: _Interpolation, x: ir.Value, factors: Sequence[float], where: str
+) -> ir.Value:
     """Return `x` resized by `factors`, as onnxruntime does."""
     scales = constant(np.asarray([1, 1, *factors], np.float32))
     return op.Resize(x, None, scales, None, **_settings(kind, where))
 
 
-def _settings(kind: _Kind, where: str) -> dict[str, object]:
+def _settings(kind: _Interpolation, where: str) -> dict[str, object]:
     return {
         "mode": kind.mode,
         "coordinate_transformation_mode": where,
@@ -179,33 +181,33 @@ def _settings(kind: _Kind, where: str) -> dict[str, object]:
 
 
 def _weights(
-    kind: _Kind,
-    image: Sequence[int],
-    wanted: Sequence[int],
-    factors: Sequence[float],
+    kind: _Interpolation,
+    axes: Sequence[tuple[int, int, float]],
     axis: int,
     *,
     double: bool,
 ) -> np.ndarray:
-    """Return how much each of `wanted` pixels along an axis has of each of the `image`, [in, out].
+    """Return how much each pixel of the result has of each of the image along `axis`, [in, out].
 
-    These are PyTorch's own: what it makes of the columns of the unit matrix. Images whose sizes all
-    stay it copies, whatever the factors; the other axes are of one pixel, and stay if theirs do.
+    `axes` are those of the image: the number of pixels before and after, and the factor.
+
+    The weights are PyTorch's own: what it makes of the columns of the unit matrix. Images whose
+    sizes all stay it copies, whatever the factors; the other axes are of one pixel, and stay if
+    theirs do.
     """
-    others = [*zip(image, wanted, strict=True)]
-    del others[axis]
-    beside = 1 if all(before == after for before, after in others) else 2
-    size, shape, goal = image[axis], [1] * kind.axes, [beside] * kind.axes
-    scales = [float(beside)] * kind.axes
-    shape[axis], goal[axis], scales[axis] = size, wanted[axis], factors[axis]
+    others = [*axes]
+    size, wanted, factor = others.pop(axis)
+    beside = 1 if all(before == after for before, after, _ in others) else 2
+    shape, goal, scales = [1] * kind.axes, [beside] * kind.axes, [float(beside)] * kind.axes
+    shape[axis], goal[axis], scales[axis] = size, wanted, factor
     with unset_fake_temporarily():
         dtype = torch.float64 if double else torch.float32
         units = torch.eye(size, dtype=dtype).reshape(1, size, *shape)
         made = kind.kernel(units, goal, *kind.corners, *scales)
-        return made.movedim(2 + axis, 2).reshape(size, wanted[axis], -1)[:, :, 0].numpy()
+        return made.movedim(2 + axis, 2).reshape(size, wanted, -1)[:, :, 0].numpy()
 
 
-def _along(kind: _Kind, x: ir.Value, axis: int, weights: np.ndarray) -> ir.Value:
+def _along(kind: _Interpolation, x: ir.Value, axis: int, weights: np.ndarray) -> ir.Value:
     """Return what there is of `x` [N, C, *] by the `weights` [in, out] of an axis of the image."""
     if kind.mode == "nearest":
         return op.Gather(x, constant(weights.argmax(0)), axis=2 + axis)
