@@ -7,7 +7,14 @@ INTERRUPTED = 130
 
 
 def interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the interrupt behind `error`, if there is one: imports make other errors of it."""
+    """Return the interrupt behind `error`, if there is one: imports make other errors of it.
+
+    Errors may be raised from each other in a circle.
+    """
+    seen: set[int] = set()
     while error is not None and not isinstance(error, KeyboardInterrupt):
+        if id(error) in seen:
+            return None
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
     return error

@@ -48,7 +48,11 @@ def causes(error: BaseException) -> Iterator[BaseException]:
     """
     outside = _callers(error)
     cause: BaseException | None = error
+    seen: set[int] = set()  # errors may be raised from each other in a circle
     while cause is not None and (cause is error or _handler(cause) not in outside):
+        if id(cause) in seen:
+            return
+        seen.add(id(cause))
         yield cause
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
 

@@ -56,7 +56,7 @@ def evaluate(
         try:
             results = executable.run(batch, forward)
         except RunError as error:
-            raise with_ranges(error, executable.program, batch, model) from error
+            raise with_ranges(error, executable.program, batch, model) from error.__cause__
         full = rows == batches.size
         for name, value in results.items():
             if value.ndim and value.shape[0] == batches.size and keep:

@@ -127,7 +127,7 @@ class Executable:
             try:
                 workspace.runs.run(plan)
             except RunError as error:
-                raise with_ranges(error, self.program, inputs) from error
+                raise with_ranges(error, self.program, inputs) from error.__cause__
             return workspace.results(plan, copy)
 
     def step(

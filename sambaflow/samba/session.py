@@ -347,7 +347,7 @@ class SambaSession:
             try:
                 results = pef.run(chosen, hyperparam_dict, train=train)
             except SambaError as error:
-                raise explained(error, self._models.last, input_tensors) from error
+                raise explained(error, self._models.last, input_tensors) from error.__cause__
             return pef.fetched(output_tensors, results)
 
     def _wanted(self, pef: object) -> LoadedPef | None:

@@ -81,7 +81,7 @@ def _classes(scores: pef.Symbol, labels: pef.Symbol) -> tuple[int, int] | None:
 def with_ranges(
     error: RunError, program: pef.Program, inputs: Mapping[str, object], model: str = ""
 ) -> RunError:
-    """Return `error` in words where onnxruntime has met an index that is out of range.
+    """Return `error`, in other words where onnxruntime has met an index that is out of range.
 
     It may say which index, but not in which input: named are all inputs of integers that hold it,
     or all of integers, with their ranges.

@@ -70,7 +70,7 @@ class Trainer:
         try:
             self._workspace.runs.run(plan)
         except RunError as error:
-            raise with_ranges(error, self._program, inputs, self._model) from error
+            raise with_ranges(error, self._program, inputs, self._model) from error.__cause__
 
     def _accumulate(self, batches: Sequence[_Inputs]) -> dict[str, Array]:
         """Train once over several batches, each with its share of the gradients."""

@@ -27,12 +27,18 @@ def _fail() -> None:
     raise ImportError("no such module")
 
 
+def _fail_in_a_circle() -> None:
+    error = ImportError("no such module")
+    raise error from error
+
+
 @pytest.mark.parametrize(
     ("action", "code", "said"),
     [
         (_fail_in_import, 130, "Interrupted."),
         (_fail_while_handling, 130, "Interrupted."),
         (_fail, 3, "Internal error: ImportError: no such module"),
+        (_fail_in_a_circle, 3, "Internal error: ImportError: no such module"),
     ],
 )
 def test_an_interrupt_behind_another_error_is_one(
