@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import FunctionType, UnionType
@@ -91,7 +91,8 @@ class ObjectSnapshot:
         self._follow_all()
         roots = [*map(type, modules), *chain.from_iterable(map(_attached, modules))]
         code, own = ReachedCode(), {base for module in modules for base in type(module).__mro__}
-        self._names = code.names
+        self.names: Set[str] = code.names
+        """What the code says, but for that of packages whose objects are theirs."""
         found = [*roots, *self._met]
         while code.reach(found):  # what it names may lead to more code
             self._met = []
@@ -112,7 +113,7 @@ class ObjectSnapshot:
 
     def _is_reached(self, container: Container, key: object) -> bool:
         """Tell of variables of files whether code names them, of what else there is that it may."""
-        return bool(container.path) or key in self._names
+        return bool(container.path) or key in self.names
 
     def _changed(self, container: Container) -> Iterator[tuple[object, object, object]]:
         """Yield the keys of what changed, what was there, and what is there now."""
@@ -208,7 +209,7 @@ class ObjectSnapshot:
             self._add_function(function)
         for variables in code.files.values():
             self._add_file(variables)
-        if "environ" in self._names:
+        if "environ" in self.names:
             self._follow("os.environ", os.environ, replace(_OF_MODULE, direct=False))
         self._follow_all()
 
@@ -237,7 +238,7 @@ class ObjectSnapshot:
             self._containers.append(Container("", part, self._held[_identity(part)], standing))
         followed = self._followed.setdefault(id(variables), set())
         for key, value in self._held[_identity(part)].items():
-            if key in self._names and key not in followed and not key.startswith("__"):
+            if key in self.names and key not in followed and not key.startswith("__"):
                 followed.add(key)
                 self._pending.append((key, value, standing))
 

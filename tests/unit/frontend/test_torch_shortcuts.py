@@ -202,11 +202,29 @@ class Unasked(nn.Module):
         return x * self.weight + 1.0
 
 
+class InItsDict(Unasked):
+    """Gets to its mode past the attribute."""
+
+    def forward(self, x):
+        return super().forward(x) * (1.0 if self.__dict__["training"] else 2.0)
+
+
+def factor_of(module: nn.Module) -> float:
+    return 1.0 if vars(module).get("training") else 2.0
+
+
+class InAFunction(Unasked):
+    def forward(self, x):
+        return super().forward(x) * factor_of(self)
+
+
 ONCE = {
     "unasked": (Unasked(), ["trains"]),
     "plain": (Plain(), ["trains"]),
     "as it is called": (Asks("as it is called"), ["trains", "evaluates"]),
     "as it changes": (Asks("as it changes"), ["trains", "evaluates"]),
+    "in its dict": (InItsDict(), ["trains", "evaluates"]),
+    "in a function": (InAFunction(), ["trains", "evaluates"]),
     "in a branch": (Asks("in a branch"), ["trains", "evaluates", *["again"] * 4]),
     "counts": (Asks("counts"), ["trains", "evaluates", "again", "again"]),
     "own attribute": (Own("as it is called"), ["trains", "evaluates"]),

@@ -17,17 +17,22 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
+from pef.objects import ObjectSnapshot
 from sambac.frontend.source import Source
 from sambac.graph.nodes import all_nodes, is_stop
 
 from .export import RANDOM
 from .states import has_no_content
+from .tape import is_recorded
 
 _MODE = "training"
 """The attribute that says in which mode a module is."""
 
 _CHANGES = ("train", "eval", "__setattr__", "__getattribute__")
 """Methods by which a module may do more, where its mode changes, than note it."""
+
+_PAST_IT = frozenset({"__dict__", "__getstate__", "__reduce_ex__", "dumps", "vars"})
+"""By which code gets to all that a module has, the mode too, without asking for the attribute."""
 
 _NO_MODULE = ("sambac.", "torch.fx.graph_module")
 """Who asks without computing anything: this compiler, and PyTorch for the mode of a new graph."""
@@ -87,9 +92,12 @@ _WATCHED = _WatchedMode()
 
 @contextmanager
 def reading_mode(module: torch.nn.Module) -> Iterator[Reader]:
-    """Yield what will have seen whether `module` asks for its mode, as code of its own may."""
-    reader = Reader()
-    reader.asked = not all(map(_is_plain, module.modules()))
+    """Yield what will have seen whether `module` asks for its mode, as code of its own may.
+
+    Code that may do so where nobody sees it counts as code that does.
+    """
+    reader, code = Reader(), ObjectSnapshot(module.modules(), is_recorded)
+    reader.asked = not (all(map(_is_plain, module.modules())) and _PAST_IT.isdisjoint(code.names))
     with _WATCHED.told(reader):
         yield reader
 
