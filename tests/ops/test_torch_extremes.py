@@ -125,6 +125,7 @@ _ROWS = {
     "last of the smallest": lambda x: x.cummin(1)[1] * x,
     "logcumsumexp": lambda x: x.logcumsumexp(1),
     "searchsorted": lambda x: torch.searchsorted(x.sort(1)[0], x - 1, right=True) * x,
+    "searchsorted among whole": lambda x: torch.searchsorted(T([0, 2, 3]), 2.5) * x,
     "searchsorted in one": lambda x: torch.searchsorted(x.new_tensor([-1.0, 0, 0, 3]), x) * x,
     "logsumexp": lambda x: x.logsumexp(1),
     "max": lambda x: x.max(1),
@@ -357,6 +358,10 @@ GROUPS: dict[str, list[Point]] = {
         for mode, size, by in (
             ("nearest", (5, 3), (1.1, 2.0)), ("nearest", (5,), (1.1,)), ("linear", (10,), 2.3),
             ("bicubic", (5, 4), (2.3, 0.7)), ("trilinear", (3, 4, 5), (1.4, 2.3, 2.6)))
+    ] + [
+        Point(f"{mode} by factors", lambda x, mode=mode: F.interpolate(
+            x, scale_factor=(2.3, 0.6), mode=mode, antialias=True), (IMAGE,))
+        for mode in ("bilinear", "bicubic")
     ],
     "transposed": [
         Point(f"{axes}d, {settings}",

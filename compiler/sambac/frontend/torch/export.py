@@ -50,6 +50,7 @@ from .errors import refusal
 from .fitting import compared_in_their_types
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
+from .scalars import numbers_in_float64
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
@@ -104,10 +105,10 @@ def to_onnx(
 def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProgram:
     _want_no_gradients(program)
     table = translations(training=training)
-    ways = (kept_names(), decomposed_once(), compared_in_their_types(), _bodies_of_one_version())
+    ways = (kept_names, decomposed_once, compared_in_their_types, numbers_in_float64)
     with quiet(), ExitStack() as stack:
-        for context in ways:
-            stack.enter_context(context)
+        for context in (*ways, _bodies_of_one_version):
+            stack.enter_context(context())
         try:
             onnx_program = torch.onnx.export(
                 program,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, is_float, number, op, rank, sizes, typed
+from .operators import constant, converted, is_float, number, op, rank, sizes, typed
 
 Found = tuple[ir.Value, ir.Value]
 
@@ -62,6 +62,8 @@ def searchsorted(
     if sorter is not None:
         raise NotImplementedError("searchsorted with a sorter; gather the sorted sequence before")
     if not isinstance(x, ir.Value):
+        if isinstance(x, float) and not is_float(sequence):
+            sequence = converted(sequence, ir.DataType.FLOAT)
         x = number(x, sequence)
     if rank(sequence) > 1:
         sequence = op.Unsqueeze(sequence, [-2])

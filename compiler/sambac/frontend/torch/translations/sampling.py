@@ -2,7 +2,7 @@
 
 onnxruntime reads outside of the image at NaN, and rounds a nearest pixel before it reflects.
 
-Of antialiased interpolation between corners it takes another form.
+Of antialiased interpolation between corners, and by factors, it takes another form.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from onnxscript.function_libs.torch_lib.ops.nn import (
 )
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from .operators import constant, number, op, rank, sizes, stop, typed
+from .operators import constant, is_float, number, op, rank, sizes, stop, typed
 
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
@@ -91,6 +91,12 @@ _EXPORTED: dict[str, Callable[..., ir.Value]] = {
 }
 
 
+_KERNELS: dict[str, Callable[..., torch.Tensor]] = {
+    "bicubic": torch.ops.aten._upsample_bicubic2d_aa.default,
+    "bilinear": torch.ops.aten._upsample_bilinear2d_aa.default,
+}
+
+
 def antialiased(mode: str) -> Callable[..., ir.Value]:
     """Return the translation of antialiased interpolation by `mode`, bilinear or bicubic."""
 
@@ -101,30 +107,30 @@ def antialiased(mode: str) -> Callable[..., ir.Value]:
         scales_h: float | None = None,
         scales_w: float | None = None,
     ) -> ir.Value:
-        """Return images [N, C, H, W] of other sizes; between corners as products of matrices."""
-        if not align_corners:
+        """Return images [N, C, H, W] of other sizes.
+
+        Between corners, and by factors that do not give the sizes, as products of matrices.
+        """
+        if not align_corners and (not is_float(x) or scales_h is None or scales_w is None):
             return _EXPORTED[mode](x, output_size, align_corners, scales_h, scales_w)
-        height, width = sizes(x, -2, -1)
-        rows, columns = (int(size) for size in output_size)
-        down = constant(_weights(mode, height, rows, x))
-        across = constant(_weights(mode, width, columns, x).T)
-        return op.MatMul(op.MatMul(down, x), across)
+        axes = [*zip(sizes(x, -2, -1), map(int, output_size), (scales_h, scales_w), strict=True)]
+        if not align_corners and all(size * factor == goal for size, goal, factor in axes):
+            return _EXPORTED[mode](x, output_size, align_corners, scales_h, scales_w)
+        down, across = (_weights(mode, *axis, x, align_corners=align_corners) for axis in axes)
+        return op.MatMul(op.MatMul(constant(down), x), constant(across.T))
 
     return translate
 
 
-def _weights(mode: str, size: int, wanted: int, like: ir.Value) -> np.ndarray:
+def _weights(
+    mode: str, size: int, wanted: int, factor: float | None, like: ir.Value, *, align_corners: bool
+) -> np.ndarray:
     """Return how much each of `wanted` elements has of each of `size`, [wanted, size].
 
     These are PyTorch's own: what it makes of the columns of the unit matrix.
     """
     assert like.dtype is not None
     with unset_fake_temporarily():
-        made = torch.nn.functional.interpolate(
-            torch.eye(size, dtype=torch.float64)[None, None],
-            size=(wanted, size),
-            mode=mode,
-            align_corners=True,
-            antialias=True,
-        )
+        units = torch.eye(size, dtype=torch.float64)[None, None]
+        made = _KERNELS[mode](units, [wanted, size], align_corners, factor, None)
         return made[0, 0].numpy().astype(like.dtype.numpy())
