@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import FunctionType, UnionType
@@ -91,7 +91,7 @@ class ObjectSnapshot:
         self._follow_all()
         roots = [*map(type, modules), *chain.from_iterable(map(_attached, modules))]
         code, own = ReachedCode(), {base for module in modules for base in type(module).__mro__}
-        self.names: Set[str] = code.names
+        self.names: Collection[str] = code.names
         """What the code says, but for that of packages whose objects are theirs."""
         found = [*roots, *self._met]
         while code.reach(found):  # what it names may lead to more code
