@@ -100,10 +100,13 @@ def _mean(at: Fold) -> ir.Value:
 
 
 def _extremum(at: Fold) -> ir.Value:
-    """dx = dy / n for each of the n elements that equal y, else 0: ReduceMax, ReduceMin."""
+    """dx = dy / n for each of the n elements that equal y, else 0: ReduceMax, ReduceMin.
+
+    As in PyTorch, NaN where y is: nothing equals it.
+    """
     chosen = at.b.op("Equal", at.x, at.y)
     count = at.total(cast(at.b, chosen, at.x))
-    return selected(at.b, chosen, at.b.op("Div", at.dy, count))
+    return at.b.op("Div", selected(at.b, chosen, at.dy), count)
 
 
 def _product(at: Fold) -> ir.Value:
