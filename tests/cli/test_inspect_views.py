@@ -72,7 +72,7 @@ class TestParts:
             ("20", "there is no section 20; ids are 0..19"),
             ("FWT", "no section is meant by 'FWT' (did you mean 'FWD'?)"),
             ("0,nothing*", "no section is meant by 'nothing*'"),
-            ("", "no section is meant by ''"),
+            (",", "no section is meant by ''"),
         ],
     )
     def test_a_pattern_that_means_nothing_is_refused(
