@@ -62,7 +62,7 @@ def searchsorted(
     if sorter is not None:
         raise NotImplementedError("searchsorted with a sorter; gather the sorted sequence before")
     if not isinstance(x, ir.Value):
-        if isinstance(x, float) and not is_float(sequence):
+        if not (is_float(sequence) or float(x).is_integer()):
             sequence = converted(sequence, ir.DataType.FLOAT)
         x = number(x, sequence)
     if rank(sequence) > 1:

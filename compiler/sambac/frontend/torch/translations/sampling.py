@@ -111,11 +111,13 @@ def antialiased(mode: str) -> Callable[..., ir.Value]:
 
         Between corners, and by factors that do not give the sizes, as products of matrices.
         """
-        if not align_corners and (not is_float(x) or scales_h is None or scales_w is None):
-            return _EXPORTED[mode](x, output_size, align_corners, scales_h, scales_w)
-        axes = [*zip(sizes(x, -2, -1), map(int, output_size), (scales_h, scales_w), strict=True)]
-        if not align_corners and all(size * factor == goal for size, goal, factor in axes):
-            return _EXPORTED[mode](x, output_size, align_corners, scales_h, scales_w)
+        factors = (scales_h, scales_w)
+        whole = all(by is None or by.is_integer() for by in factors)
+        if not align_corners and (whole or None in factors or not is_float(x)):
+            return _EXPORTED[mode](x, output_size, align_corners, *factors)
+        axes = [*zip(sizes(x, -2, -1), map(int, output_size), factors, strict=True)]
+        if not align_corners and all(size * (by or 0) == goal for size, goal, by in axes):
+            return _EXPORTED[mode](x, output_size, align_corners, *factors)
         down, across = (_weights(mode, *axis, x, align_corners=align_corners) for axis in axes)
         return op.MatMul(op.MatMul(constant(down), x), constant(across.T))
 
