@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, pairwise, takewhile
 from operator import attrgetter
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -160,7 +160,7 @@ class Rows(NamedTuple):
     """Objects of one class: a table with a column per field, in the order of its constructor.
 
     With `optional`, an object may be None, which a NONE in the first column says. An older file
-    lacks the columns appended since; then the defaults of the class hold.
+    lacks the columns appended since; then the defaults of the class hold. None lacks others.
     """
 
     make: Callable[..., Any]
@@ -177,11 +177,10 @@ class Rows(NamedTuple):
         }
 
     def decode(self, node: Tree, rows: int, texts: Sequence[str]) -> list[Any]:
-        columns = [
-            column.decode(node[name], rows, texts)
-            for name, column in self.columns.items()
-            if name in node
-        ]
+        names = [*takewhile(node.__contains__, self.columns)]
+        if any(name in node for name in [*self.columns][len(names) :]):
+            raise PefError(f"is damaged: it lacks the column {[*self.columns][len(names)]}")
+        columns = [self.columns[name].decode(node[name], rows, texts) for name in names]
         made = list(map(self.make, *columns))
         if not self.optional:
             return made

@@ -246,7 +246,7 @@ class TestOutput:
         assert result.code == 2
         assert "is a folder" in result.err
 
-    @pytest.mark.parametrize("output", [".", "", "..", "/", "./"])
+    @pytest.mark.parametrize("output", [".", "..", "/", "./"])
     def test_output_is_a_folder_without_a_name(
         self, sambac: Callable, model: Path, output: str
     ) -> None:

@@ -106,7 +106,7 @@ def test_the_link_may_be_the_device_s(sambac: Run, folder: Path, training: Path)
         (["--replicas", "1,x"], "--replicas: '1,x'"),
         (["--replicas", "9" * 5000], "numbers from 1 to 1,048,576"),
         (["--replicas", "0"], "numbers from 1 to 1,048,576"),
-        (["--replicas", ""], "such as 1,2,4,8"),
+        (["--replicas", ","], "such as 1,2,4,8"),
         (["--link-bandwidth", "0"], "'0' is no bandwidth"),
         (["--link-bandwidth", "9e999"], "'9e999' is no bandwidth"),
         (["--link-bandwidth", "fast"], "'fast' is no bandwidth"),

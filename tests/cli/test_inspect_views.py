@@ -73,7 +73,7 @@ class TestParts:
             ("9" * 5000, "no section is meant by '9999"),
             ("FWT", "no section is meant by 'FWT' (did you mean 'FWD'?)"),
             ("0,nothing*", "no section is meant by 'nothing*'"),
-            ("", "no section is meant by ''"),
+            (",", "no section is meant by ''"),
         ],
     )
     def test_a_pattern_that_means_nothing_is_refused(

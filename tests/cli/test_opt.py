@@ -74,7 +74,7 @@ def test_passes_rely_on_the_legal_form_unless_its_own_are_named(
     ("words", "said"),
     [
         (["--passes", "merge_dupicates"], "There is no pass 'merge_dupicates' (did you mean"),
-        (["--passes", ""], "There is no pass ''; there are legalize, simplify"),
+        (["--passes", ","], "There is no pass ''; ''; there are legalize, simplify"),
         (["--passes", "eliminate_dead_code,x,y"], "There is no pass 'x'; 'y'; there are"),
         (["--input", "z=2x3"], "has no input 'z'; its inputs are x"),
         (["--input", "x=2x"], "Error: --input x=2x: expected NAME=SHAPE"),

@@ -13,6 +13,7 @@ from gradient_check import Case, check_against_torch, check_finite_differences
 from torch.nn import functional
 
 from sambac.autodiff import differentiate
+from sambac.graph.editor import Editor
 from sambac.ops.gradients import axis_maxima
 
 RNG = np.random.default_rng(6)
@@ -268,8 +269,11 @@ def test_zeros_of_a_rectified_image_are_not_ranked(tied: bool) -> None:
     """Whatever gradient they had would stop at the Relu; other maxima that are tied are ranked."""
     model = ir.from_onnx_text(RECTIFIED)
     (x,), (y, r) = model.graph.inputs, model.graph.outputs
-    seeds = {value: ir.val(f"d{value.name}", value.dtype, value.shape) for value in (y, r)}
-    model.graph.inputs.extend(seeds.values())
+    given = {value: ir.val(f"d{value.name}", value.dtype, value.shape) for value in (y, r)}
+    model.graph.inputs.extend(given.values())
+    # What comes from outside may be infinite, and is then put to ranks of all: this is a loss's.
+    editor = Editor(model)
+    seeds = {value: editor.op("Identity", seed) for value, seed in given.items()}
     gradient = differentiate(model, seeds, [x])[x]
     (ranks,) = (node.inputs[0] for node in model.graph if node.op_type == "If")
     model.graph.outputs.extend((gradient, ranks))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,7 +84,7 @@ def with_ranges(
     """Return `error`, in other words where onnxruntime has met an index that is out of range.
 
     It may say which index, but not in which input: named are all inputs of integers that hold it,
-    or all of integers, with their ranges.
+    or all of integers, with their ranges. Where others hold them than `inputs`, it stays `error`.
     """
     said = str(error)
     if not any(sign in said for sign in _OUT_OF_RANGE):
@@ -94,6 +94,8 @@ def with_ranges(
     pair = None if last else classification(program, model)
     arrays = {name: _array(value) for name, value in inputs.items()}
     whole = {name: array for name, array in arrays.items() if array.dtype.kind in "iu"}
+    if not whole and any(port.dtype in _INTEGERS for port in _ports(program)):
+        return error
     holding = {name: array for name, array in whole.items() if index is None or index in array}
     found = [
         _range(name, array, pair.count if pair is not None and pair.labels == name else None)
@@ -112,6 +114,13 @@ def _array(value: object) -> Array:
         return np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # the last two are torch's: no integers, either
         return np.empty(0)
+
+
+def _ports(program: pef.Program) -> Iterator[pef.Symbol]:
+    """Yield what the graphs of a program are given."""
+    for graph in program.graphs:
+        for port in graph.inputs:
+            yield program.symbols[port.symbol]
 
 
 def _index(said: str) -> int | None:

@@ -14,7 +14,6 @@ from sambac.frontend.torch import load_torch
 from sambac.frontend.torch.capture import capture, quiet
 from sambac.frontend.torch.functional import functional as without_writes
 from sambac.frontend.torch.inputs import example_of
-from sambac.frontend.torch.regions import without_regions
 
 TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(),))
 
@@ -90,7 +89,7 @@ def test_what_gives_the_tensor_that_it_takes(gives, training: bool) -> None:
     module, x = Writes(gives), torch.randn(2, 3, 2, 2)
     recorded, _ = capture(module, example_of(module, (x,), None), training=training)
     with quiet():
-        plain = without_writes(without_regions(recorded, training=training), "it")
+        plain = without_writes(recorded, "it", training=training)
     (found,) = fx.Interpreter(plain.graph_module).run(x)
     torch.testing.assert_close(found, module.train(training)(x))
 

@@ -174,7 +174,7 @@ def test_what_older_files_lack_has_the_default_of_its_class(head: Head) -> None:
     del tree["warnings"], tree["aliases"]
     symbols = tree["symbols"]
     assert isinstance(symbols, dict)
-    for name in ("pack", "parameter", "duration", "origins", "data"):
+    for name in ("declared", "pack", "parameter", "duration", "origins", "data"):
         del symbols[name]
     texts = decode_texts(table(tree, "texts"))
     program = decode(tree, texts, ())
@@ -182,3 +182,10 @@ def test_what_older_files_lack_has_the_default_of_its_class(head: Head) -> None:
     found = {(symbol.data, symbol.origins, symbol.duration) for symbol in program.symbols}
     assert found == {(None, (), pef.Duration.TRANSIENT)}
     assert program.symbols[1].name == "w"
+
+
+def test_what_no_older_file_lacks_must_be_there(head: Head) -> None:
+    tree = head.read()
+    del table(tree, "symbols")["data"]
+    with pytest.raises(pef.PefError, match="is damaged: it lacks the column data"):
+        decode(tree, decode_texts(table(tree, "texts")), ())

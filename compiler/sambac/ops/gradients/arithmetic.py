@@ -142,7 +142,8 @@ def _mul(b: Editor, node: ir.Node, gradients: Gradients) -> Makers:
     A selection may read x * 0, as PyTorch spells what is 0 unless x is NaN: no gradient passes.
     """
     dy, left, right = incoming(node, gradients), operand(node, 0), operand(node, 1)
-    chosen = all(use.node.op_type == "Where" for use in node.outputs[0].uses())
+    readers = {use.node.op_type for use in node.outputs[0].uses()}
+    chosen = readers == {"Where"} and not node.outputs[0].is_graph_output()
 
     def times(factor: ir.Value) -> ir.Value:
         content = constant_of(factor) if chosen else None

@@ -18,7 +18,17 @@ from sambac.graph.editor import Editor, rank_of, shape_of
 from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import cast, constant_of, incoming, number, operand, selected, sign
+from .rules import (
+    Point,
+    cast,
+    constant_of,
+    incoming,
+    may_be_infinite,
+    number,
+    operand,
+    selected,
+    sign,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,7 @@ class Fold:
     """A reduction on the way back: what `Editor` appends for it."""
 
     b: Editor
+    point: Point
     x: ir.Value
     y: ir.Value
     dy: ir.Value
@@ -86,7 +97,7 @@ def _fold(b: Editor, node: ir.Node, dy: ir.Value) -> Fold:
     def keep(value: ir.Value) -> ir.Value:
         return value if shape_of(value) == kept else b.op("Reshape", value, kept)
 
-    return Fold(b, x, keep(node.outputs[0]), keep(dy), axes)
+    return Fold(b, Point(node, dy), x, keep(node.outputs[0]), keep(dy), axes)
 
 
 def _sum(at: Fold) -> ir.Value:
@@ -100,10 +111,18 @@ def _mean(at: Fold) -> ir.Value:
 
 
 def _extremum(at: Fold) -> ir.Value:
-    """dx = dy / n for each of the n elements that equal y, else 0: ReduceMax, ReduceMin."""
+    """dx = dy / n for each of the n elements that equal y, else 0: ReduceMax, ReduceMin.
+
+    As in PyTorch, NaN where y or dy is: nothing equals it, and a product keeps it. Only an infinite
+    dy must not come into one.
+    """
     chosen = at.b.op("Equal", at.x, at.y)
-    count = at.total(cast(at.b, chosen, at.x))
-    return selected(at.b, chosen, at.b.op("Div", at.dy, count))
+    share = cast(at.b, chosen, at.x)
+    count = at.total(share)
+    if may_be_infinite(at.point):
+        kept = at.b.op("Or", chosen, at.b.op("IsNaN", at.dy))
+        return at.b.op("Div", selected(at.b, kept, at.dy), count)
+    return at.b.op("Mul", share, at.b.op("Div", at.dy, count))
 
 
 def _product(at: Fold) -> ir.Value:

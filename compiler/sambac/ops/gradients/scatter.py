@@ -104,24 +104,24 @@ def _multiplied(b: Editor, s: _Scatter) -> _Makers:
 
 
 def _chosen(b: Editor, s: _Scatter) -> _Makers:
-    """dx = share where x = y, du = share[index] where u = y[index], else 0.
+    """dx = dy / n where x = y, du = dy[index] / n[index] where u = y[index], else 0.
 
-    share = dy / how many of x and the updates equal y at a place.
+    n is how many of x and the updates equal y at a place. As in PyTorch, NaN where y is.
     """
 
     def winners() -> tuple[ir.Value, ir.Value, ir.Value]:
         table = b.op("Equal", s.table, s.y)
         updates = b.op("Equal", s.updates, s.read(b, s.y))
         count = s.write(b, cast(b, table, s.dy), cast(b, updates, s.dy), "add")
-        return table, updates, b.op("Div", s.dy, count)
+        return table, updates, count
 
     def to_table() -> ir.Value:
-        table, _, share = winners()
-        return selected(b, table, share)
+        table, _, count = winners()
+        return b.op("Div", selected(b, table, s.dy), count)
 
     def to_updates() -> ir.Value:
-        _, updates, share = winners()
-        return selected(b, updates, s.read(b, share))
+        _, updates, count = winners()
+        return b.op("Div", selected(b, updates, s.read(b, s.dy)), s.read(b, count))
 
     return to_table, to_updates
 
