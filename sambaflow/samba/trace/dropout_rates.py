@@ -37,7 +37,6 @@ class _Reads(NamedTuple):
     other: frozenset[str]
 
 
-@cache
 def own_rates(kind: type[nn.Module]) -> frozenset[str]:
     """Return the attributes of a module that are rates of dropout, and nothing else.
 
@@ -63,6 +62,7 @@ def _methods(kind: type) -> Iterator[Callable[..., Any]]:
                 yield method
 
 
+@cache
 def _reads(method: Callable[..., Any]) -> _Reads | None:
     """Return what `method` reads of its object, None where that cannot be told."""
     try:
