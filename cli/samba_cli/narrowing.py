@@ -13,7 +13,7 @@ from pef.wording import did_you_mean
 
 from .shell import Wrong
 
-_IDS = re.compile(r"([0-9]+)(?:\.\.([0-9]+))?")
+_IDS = re.compile(r"([0-9]{1,18})(?:\.\.([0-9]{1,18}))?")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _WARM_UP = 3
 _NAMES_SHOWN = 10
-_IDS = re.compile(r"\s*([0-9]+)(?:\.\.([0-9]+))?\s*")
+_IDS = re.compile(r"\s*([0-9]{1,18})(?:\.\.([0-9]{1,18}))?\s*")
 _Result = TypeVar("_Result")
 Outputs = Mapping[str, object]
 

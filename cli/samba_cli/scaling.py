@@ -11,7 +11,7 @@ import pef
 from pef.errors import PefError
 from pef.files import write_text
 from pef.program import Program
-from pef.text import Table, human_bytes, human_time, name_text, plural, sentence_lines
+from pef.text import Table, human_bytes, human_time, name_text, plural, sentence_lines, whole_of
 from sambac.errors import CompileError
 from sambac.replicas import (
     MODES,
@@ -41,8 +41,8 @@ def replica_counts(text: str | None) -> tuple[int, ...]:
     if text is None:
         return _DEFAULT
     words = [word.strip() for word in text.split(",")]
-    counts = [int(word) for word in words if word.isascii() and word.isdecimal()]
-    if len(counts) < len(words) or not all(1 <= count <= _MOST for count in counts):
+    counts = [whole_of(word) or 0 for word in words]
+    if not all(1 <= count <= _MOST for count in counts):
         raise Wrong(
             f"--replicas: {text!r}; give numbers from 1 to {_MOST:,} with commas between, such as "
             "1,2,4,8."

@@ -12,7 +12,7 @@ from math import isfinite
 import pef
 from pef.states import states_of
 from pef.symbols import SymbolKind
-from pef.text import human_bytes, number_of
+from pef.text import human_bytes, number_of, whole_of
 from sambarun import Executable, OtherProgramWarning
 from sambarun.training.data import Cursor
 
@@ -69,9 +69,10 @@ def hyperparams(texts: Iterable[str]) -> dict[str, float]:
 
 def _seed(word: str) -> int:
     kind, colon, seed = word.partition(":")
-    if kind != "random" or not (seed.isascii() and seed.isdecimal() if colon else True):
+    number = whole_of(seed) if colon else 0
+    if kind != "random" or number is None or number < 0:
         raise Wrong(f"--init {word}: expected random:SEED, for instance random:0.")
-    return int(seed or 0)
+    return number
 
 
 def memory_lines(executable: Executable) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pef.arguments import WHOLE, some
 from pef.dtypes import BY_NAME as DTYPES
+from pef.text import whole_of
 from pef.wording import did_you_mean
 
 from .errors import CompileError, require_arguments
@@ -37,8 +38,9 @@ def parse_input(text: str) -> tuple[str, InputSpec]:
     """
     name, _, spec = text.rpartition("=")
     dims, colon, dtype = spec.partition(":")
-    sizes = dims.split("x") if dims else []
-    if not name or not all(size.isascii() and size.isdecimal() for size in sizes):
+    words = dims.split("x") if dims else []
+    sizes = [size for size in map(whole_of, words) if size is not None and size >= 0]
+    if not name or len(sizes) < len(words):
         raise CompileError(
             "expected NAME=SHAPE or NAME=SHAPE:DTYPE, "
             "for instance data=1x3x224x224 or ids=1x128:int64."
@@ -47,7 +49,7 @@ def parse_input(text: str) -> tuple[str, InputSpec]:
         hint = did_you_mean(dtype, DTYPES) or f"; known are {', '.join(DTYPES)}"
         raise CompileError(f"{dtype!r} is no element type{hint}.")
     number = DTYPES[dtype].number if colon else None
-    return name, InputSpec(shape=tuple(map(int, sizes)), dtype=number)
+    return name, InputSpec(shape=tuple(sizes), dtype=number)
 
 
 def by_name(pairs: Iterable[tuple[str, InputSpec]]) -> dict[str, InputSpec]:

@@ -34,8 +34,7 @@ class _Look:
     def __init__(self, graph: onnx.GraphProto) -> None:
         self._parts = [*_parts(graph)]
         self._large = [item for item in graph.initializer if math.prod(item.dims) > _SMALL]
-        self._dims = [item.dims for item in self._large]
-        self._sizes = [[*dims] for dims in self._dims]
+        self._sizes = [[*item.dims] for item in self._large]
         self._spelled = str(self._sizes)
         large = {*map(id, self._large)}
         self._said = [part.SerializeToString for part in self._parts if id(part) not in large]
@@ -46,16 +45,19 @@ class _Look:
         return (
             len(now) == len(self._parts)
             and all(map(is_, now, self._parts))
-            and all(map(eq, self._dims, self._sizes))
+            # Whoever copies another weight there leaves the old dimensions to those who hold them.
+            and all(map(eq, map(_DIMS, self._large), self._sizes))
         )
 
     def mark(self) -> int:
         """Return what is another number after a change, but for the values of large weights."""
         said = b"".join([says() for says in self._said])
-        return crc32(f"{self._spelled}{[*map(_NAME, self._large)]}".encode(), crc32(said))
+        large = f"{self._spelled}{[*map(_NAME_AND_TYPE, self._large)]}"
+        return crc32(large.encode(), crc32(said))
 
 
-_NAME = attrgetter("name")
+_DIMS = attrgetter("dims")
+_NAME_AND_TYPE = attrgetter("name", "data_type")
 
 
 def _parts(

@@ -18,8 +18,8 @@ WIDTH = 79
 _ORDINARY = r"[^\s\x00-\x1f\x7f-\xa0\"=,()\[\]"
 _PLAIN_NAME = re.compile(rf"{_ORDINARY}+-]{_ORDINARY}]*")
 _WORD = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
-_NUMBERED = re.compile(r"([A-Za-z_]+)(0|[1-9][0-9]*)")
-_WHOLE = re.compile("[+-]?[0-9]+")
+_NUMBERED = re.compile(r"([A-Za-z_]+)(0|[1-9][0-9]{0,17})")
+_WHOLE = re.compile("[+-]?[0-9]{1,4000}")  # Python reads no longer ones
 _DECIMAL = re.compile(
     r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE
 )

@@ -104,6 +104,7 @@ def test_the_link_may_be_the_device_s(sambac: Run, folder: Path, training: Path)
     ("words", "said"),
     [
         (["--replicas", "1,x"], "--replicas: '1,x'"),
+        (["--replicas", "9" * 5000], "numbers from 1 to 1,048,576"),
         (["--replicas", "0"], "numbers from 1 to 1,048,576"),
         (["--replicas", ","], "such as 1,2,4,8"),
         (["--link-bandwidth", "0"], "'0' is no bandwidth"),

@@ -70,6 +70,7 @@ class TestParts:
         ("pattern", "said"),
         [
             ("20", "there is no section 20; ids are 0..19"),
+            ("9" * 5000, "no section is meant by '9999"),
             ("FWT", "no section is meant by 'FWT' (did you mean 'FWD'?)"),
             ("0,nothing*", "no section is meant by 'nothing*'"),
             (",", "no section is meant by ''"),

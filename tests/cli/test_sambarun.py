@@ -217,6 +217,10 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=ones", "--section-ids", "2..1"], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0.."], "expected ids like 0,2 or 5..9"),
         (["--input", "x=ones", "--section-ids", "0..99999999999"], "no section 3"),
+        (["--input", "x=ones", "--section-ids", "9" * 5000], "expected ids like 0,2 or 5..9"),
+        (["--input", "x=ones", "--iterations", "9" * 5000], "is no whole number"),
+        (["--input", "x=ones", "--init", f"random:{'9' * 5000}"], "expected random:SEED"),
+        (["--input", "x=ones", "--iterations", "1_0"], "'1_0' is no whole number"),
         (["--input", "x=ones", "--sections", ""], "--sections is empty; give TYPES"),
         (["--input", "x=ones", "--threads", "99999"], "threads is 99999; a whole number from 1"),
         (

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import sambaflow.samba as samba
 from sambaflow.samba import optim, utils
-from sambaflow.samba.trace.module_settings import own_rates
+from sambaflow.samba.trace.dropout_rates import own_rates
 
 
 class _Net(nn.Module):
@@ -148,9 +148,56 @@ class _Dropping(nn.Module):
         return nn.functional.dropout(x, p=self.dropout, training=self.training) * self.scale
 
 
+class _Always(_Dropping):
+    """Drops in inference, too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.dropout)
+
+
+class _Switched(_Dropping):
+    """Drops where somebody wants it to, also in inference."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.dropout, training=self.scale > 1)
+
+
+class _Scaled(_Dropping):
+    """Reads its rate for something else, elsewhere."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scaled(nn.functional.dropout(x, self.dropout, self.training))
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return x * self.dropout
+
+
+class _Given(_Dropping):
+    """Gives itself to somebody who may read anything."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.dropout(x, self.dropout, self.training) * _scale_of(self)
+
+
+class _Own(_Dropping):
+    """Calls something that is no dropout, but is called so."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return dropout(x, self.dropout, self.training)
+
+
+def _scale_of(module: _Given) -> float:
+    return module.scale
+
+
+def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
+    return x * rate if training else x / rate
+
+
 def test_only_what_goes_to_dropouts_alone_is_a_rate() -> None:
-    assert own_rates(_Dropping) == {"dropout", "training"}
-    assert own_rates(nn.Linear) == set()
+    assert own_rates(_Dropping) == {"dropout"}
+    for kind in (nn.Linear, _Always, _Switched, _Scaled, _Given, _Own):
+        assert own_rates(kind) == set(), kind
 
 
 @pytest.mark.parametrize("kind", [lambda rate: nn.GRU(3, 3, 2, dropout=rate), _Dropping])

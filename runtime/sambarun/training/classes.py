@@ -92,7 +92,7 @@ def with_ranges(
     index = _index(said)
     last = _ALLOWED.search(said)
     pair = None if last else classification(program, model)
-    arrays = {name: np.asarray(value) for name, value in inputs.items() if value is not None}
+    arrays = {name: _array(value) for name, value in inputs.items()}
     whole = {name: array for name, array in arrays.items() if array.dtype.kind in "iu"}
     if not whole and any(port.dtype in _INTEGERS for port in _ports(program)):
         return error
@@ -106,6 +106,14 @@ def with_ranges(
     held = f": {listed(found)}" if found else ", which the model computes"
     allowed = f"; 0 to {last[1]} are in range" if last else ""
     return RunError(f"{what} is out of range{held}{allowed}; correct what is indexed with.")
+
+
+def _array(value: object) -> Array:
+    """Return an input of a run as an array, an empty one for what is none, such as a sequence."""
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError):  # the last two are torch's: no integers, either
+        return np.empty(0)
 
 
 def _ports(program: pef.Program) -> Iterator[pef.Symbol]:

@@ -13,7 +13,8 @@ from torch.nn.modules.dropout import _DropoutNd
 from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.compile.application import SETTINGS, application_of, plain
-from sambaflow.samba.trace.module_settings import CLASS, Settings, is_plain, own_rates
+from sambaflow.samba.trace.dropout_rates import own_rates
+from sambaflow.samba.trace.module_settings import CLASS, Settings, is_plain
 from sambahost.models import held
 
 from .device import SambaDevice

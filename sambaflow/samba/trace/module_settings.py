@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from inspect import getattr_static
@@ -56,29 +53,6 @@ def noting(model: nn.Module) -> Iterator[Settings]:
         is_stored = getattr_static(module, name, _ABSENT) is value  # by itself, or by its class
         if is_stored and after[number].get(name) == before[number].get(name):
             found[path][name] = value
-
-
-def own_rates(kind: type[nn.Module]) -> frozenset[str]:
-    """Return the attributes that a module's `forward` gives functions of dropout, and nothing else.
-
-    As in `F.dropout(x, self.p, self.training)`: they have no effect where nothing trains.
-    """
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind.forward)))
-    except (OSError, TypeError, SyntaxError):  # no source, such as code typed in
-        return frozenset()
-    given = {
-        part
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and "dropout" in ast.unparse(call.func).rpartition(".")[2]
-        for word in (*call.args[1:], *(keyword.value for keyword in call.keywords))
-        for part in ast.walk(word)
-    }
-    rates, other = set[str](), set[str]()
-    for part in ast.walk(tree):
-        if isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
-            (rates if part in given else other).add(part.attr)
-    return frozenset(rates - other)
 
 
 def _held(module: nn.Module) -> dict[str, object]:

@@ -51,11 +51,14 @@ def operator_shares(program: Program) -> Iterator[str]:
 
 
 def declared_types(program: Program) -> Iterator[str]:
-    """The types in which a model has what the host has in more bits are element types, or 0."""
-    for symbol in program.symbols:
-        if symbol.declared and symbol.declared not in dtypes.BY_NUMBER:
-            who = f"symbol '{symbol.name}'"
+    """The types in which a model has what the host has in more bits are such, or 0."""
+    for symbol in (symbol for symbol in program.symbols if symbol.declared):
+        who = f"symbol '{symbol.name}'"
+        kind, own = (dtypes.BY_NUMBER.get(dtype) for dtype in (symbol.declared, symbol.dtype))
+        if kind is None:
             yield f"{who} has the unknown element type {symbol.declared} in its model"
+        elif own is None or not 0 < kind.bits < own.bits:
+            yield f"{who} has {kind.name} in its model, which takes no fewer bits than here"
     for section in program.sections:
         for op in (op for group in section.groups for op in group.operators):
             unknown = [dtype for dtype in op.declared if dtype and dtype not in dtypes.BY_NUMBER]

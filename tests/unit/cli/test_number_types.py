@@ -24,6 +24,7 @@ def test_what_only_python_takes_for_a_number_is_none(text: str) -> None:
 
 def test_numbers_as_they_are_written() -> None:
     assert [whole_of(text) for text in ("7", "-1", "+3", "007")] == [7, -1, 3, 7]
+    assert whole_of("9" * 5000) is None, "Python reads no such number"
     texts = ("1e-3", ".5", "1.", "-2.5E+2", "inf")
     assert [number_of(text) for text in texts] == [1e-3, 0.5, 1.0, -250.0, float("inf")]
 

@@ -122,6 +122,10 @@ MODEL_CHANGES: dict[str, Callable[[onnx.GraphProto], object]] = {
     "a small weight": lambda graph: graph.initializer[0].float_data.__setitem__(0, 7.0),
     "the name of a large one": lambda graph: setattr(graph.initializer[1], "name", "z"),
     "the size of a large one": lambda graph: graph.initializer[1].dims.__setitem__(0, 1),
+    "one of another size in its place": lambda graph: graph.initializer[1].CopyFrom(
+        onnx.helper.make_tensor("large", 1, [50, 2], [1.0] * 100)
+    ),
+    "the type of a large one": lambda graph: setattr(graph.initializer[1], "data_type", 11),
     "a weight more": lambda graph: graph.initializer.add(name="z"),
 }
 

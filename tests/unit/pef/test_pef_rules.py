@@ -154,6 +154,8 @@ DESCRIPTIVE: list[tuple[Fault, str]] = [
         ("sections", 0, {"groups": groups(pef.Operator("mm", "MatMul", 0, 512, 4, (0, 99)))}),
         "operator 'mm' makes the unknown element type 99",
     ),
+    (("symbols", 2, {"declared": 11}), "symbol 'y' has float64 in its model, which takes no fewer"),
+    (("symbols", 2, {"declared": 8}), "symbol 'y' has string in its model, which takes no fewer"),
     (("symbols", 2, {"declared": 99}), "symbol 'y' has the unknown element type 99 in its model"),
     (("argins", 0, {"default": math.inf}), "argin 'lr' has the default inf"),
     (("symbols", 1, {"origins": ("b", "a")}), "origins of symbol 'w' are not names, sorted and"),

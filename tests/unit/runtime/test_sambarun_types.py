@@ -314,3 +314,27 @@ def test_defaults_are_used_until_another_value_is_given(spec_type, sec_type, val
         for inputs, expected in (({}, 6), ({"d": one}, 2), ({}, 6)):
             y = executable.run({"x": one, **inputs})["y"]
             np.testing.assert_array_equal(y, np.full(4, expected))
+
+
+def test_an_index_out_of_range_beside_what_is_no_array(spec_type, sec_type, value_type):
+    wholes = value_type((2,), TensorProto.INT64)
+    spec = spec_type(
+        sections=[
+            sec_type([helper.make_node("SequenceLength", ["s"], ["n"])], ["s"], ["n"]),
+            sec_type([helper.make_node("Gather", ["x", "i"], ["y"])], ["x", "i"], ["y"]),
+        ],
+        values={
+            "s": value_type(None, 0, SEQUENCE),
+            "x": value_type(),
+            "i": wholes,
+            "n": value_type((), TensorProto.INT64),
+            "y": value_type((2,)),
+        },
+        inputs=["s", "x", "i"],
+        outputs=["n", "y"],
+    )
+    given = {"s": [np.zeros(size, np.float32) for size in (2, 3)], "x": ARRAYS[TensorProto.FLOAT]}
+    with sambarun.load(spec.program()) as executable:
+        assert executable.run(given | {"i": [3, 0]})["n"] == 2
+        with pytest.raises(sambarun.RunError, match="Index 7 is out of range: 'i' holds 0 to 7"):
+            executable.run(given | {"i": [7, 0]})

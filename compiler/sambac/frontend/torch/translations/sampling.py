@@ -118,20 +118,22 @@ def antialiased(mode: str) -> Callable[..., ir.Value]:
         axes = [*zip(sizes(x, -2, -1), map(int, output_size), factors, strict=True)]
         if not align_corners and all(size * (by or 0) == goal for size, goal, by in axes):
             return _EXPORTED[mode](x, output_size, align_corners, *factors)
-        down, across = (_weights(mode, *axis, x, align_corners=align_corners) for axis in axes)
+        down, across = (_weights(mode, axis, x, align_corners=align_corners) for axis in axes)
         return op.MatMul(op.MatMul(constant(down), x), constant(across.T))
 
     return translate
 
 
 def _weights(
-    mode: str, size: int, wanted: int, factor: float | None, like: ir.Value, *, align_corners: bool
+    mode: str, axis: tuple[int, int, float | None], like: ir.Value, *, align_corners: bool
 ) -> np.ndarray:
-    """Return how much each of `wanted` elements has of each of `size`, [wanted, size].
+    """Return how much each element of an axis has of each before, [after, before].
 
-    These are PyTorch's own: what it makes of the columns of the unit matrix.
+    `axis` are these sizes, that before first, and the factor. The weights are PyTorch's own: what
+    it makes of the columns of the unit matrix.
     """
     assert like.dtype is not None
+    size, wanted, factor = axis
     with unset_fake_temporarily():
         units = torch.eye(size, dtype=torch.float64)[None, None]
         made = _KERNELS[mode](units, [wanted, size], align_corners, factor, None)
