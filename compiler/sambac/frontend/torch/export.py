@@ -47,10 +47,9 @@ from sambac.graph.origins import MODULE_SCOPES, last_line
 
 from .capture import quiet
 from .errors import refusal
-from .fitting import compared_in_their_types
+from .fitting import compared_in_their_types, numbers_in_float64
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
-from .scalars import numbers_in_float64
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations

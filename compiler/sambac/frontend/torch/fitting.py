@@ -25,22 +25,28 @@ ONNX has no shape for some of them, and kernels refuse what has no elements.
 Comparisons are in the types that PyTorch compares in. The exporter lets those of narrow types be of
 float32 numbers, where 0.1 is neither a float16 nor a bfloat16, while PyTorch rounds a number to the
 type of the tensor beside it first: `x == 0.1` holds for the one next to 0.1.
+
+Numbers are cast to float64 as they are. The exporter makes a constant of a number in the type of
+the operands beside it; a cast has none, and 0.1 became a float32 first.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import onnx_ir as ir
 import torch
 from torch import fx
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as KINDS
 from torch._prims_common import elementwise_dtypes
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import has_free_symbols
+from torch.onnx._internal.exporter._building import OpRecorder
 from torch.onnx._internal.fx.passes.type_promotion import (
     ElementwiseTypePromotionRule,
     TypePromotionSnapshot,
@@ -49,6 +55,7 @@ from torch.onnx._internal.fx.passes.type_promotion import (
 from .guards import replaced
 
 _aten = torch.ops.aten
+_DOUBLE = ir.DataType.DOUBLE
 _NORMALIZATIONS = frozenset(
     {
         _aten.group_norm.default,
@@ -267,3 +274,27 @@ def compared_in_their_types() -> Iterator[None]:
 
     with replaced(ElementwiseTypePromotionRule, "preview_type_promotion", preview):
         yield
+
+
+@contextmanager
+def numbers_in_float64() -> Iterator[None]:
+    """Let exports cast numbers to float64 without another type in between."""
+    before = OpRecorder._call_op
+
+    def call(
+        recorder: OpRecorder, signature: Any, inputs: dict[str, Any], attributes: Any, count: int
+    ) -> Sequence[ir.Value]:
+        if isinstance(inputs.get("input"), float) and _is_cast(signature, inputs, attributes):
+            inputs = {**inputs, "input": ir.tensor(np.asarray(inputs["input"], np.float64))}
+        made: Sequence[ir.Value] = before(recorder, signature, inputs, attributes, count)
+        return made
+
+    with replaced(OpRecorder, "_call_op", call):
+        yield
+
+
+def _is_cast(signature: Any, inputs: dict[str, Any], attributes: dict[str, Any]) -> bool:
+    """Tell whether an operator casts to float64."""
+    if signature.name == "Cast":
+        return bool(attributes.get("to") == _DOUBLE)
+    return signature.name == "CastLike" and getattr(inputs["target_type"], "dtype", None) == _DOUBLE
