@@ -194,6 +194,9 @@ def _write_archives(folder: Path) -> None:
     (folder / "flipped.npz").write_bytes(good[:ones] + b"\1" + good[ones + 1 :])
 
 
+_EXPECTING = ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -223,19 +226,10 @@ def _write_archives(folder: Path) -> None:
         (["--input", "x=ones", "--iterations", "1_0"], "'1_0' is no whole number"),
         (["--input", "x=ones", "--sections", ""], "--sections is empty; give TYPES"),
         (["--input", "x=ones", "--threads", "99999"], "threads is 99999; a whole number from 1"),
-        (
-            ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "-1"],
-            "not in the range",
-        ),
+        ([*_EXPECTING, "--rtol", "-1"], "not in the range"),
         # Within an infinite tolerance any result would be as expected.
-        (
-            ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--rtol", "inf"],
-            "inf is not a finite number",
-        ),
-        (
-            ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy", "--atol", "nan"],
-            "nan is not a finite number",
-        ),
+        ([*_EXPECTING, "--rtol", "inf"], "inf is not a finite number"),
+        ([*_EXPECTING, "--atol", "nan"], "nan is not a finite number"),
         (["--input", "x=ones", "--output", "{device}"], "is a device or pipe"),
         (["--input", "x=ones", "--profile", "{device}"], "is a device or pipe"),
         (["--input", "x=@{tmp}/wide.npy", "--output", "{tmp}/wide.npy"], "is the input; writing"),
