@@ -69,4 +69,4 @@ def pytest_runtest_setup() -> None:
     if torch is not None:
         torch.manual_seed(0)
     if (dynamo := sys.modules.get("torch._dynamo.config")) is not None:
-        dynamo.run_gc_after_compile = False  # type: ignore[attr-defined]
+        dynamo.run_gc_after_compile = False  # type: ignore[attr-defined]  # of a module got by its name

@@ -63,10 +63,12 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     gradients in a program that is for `training` is detached. `name` is what messages call the
     program.
     """
-    if _is_known(program, _table(program)):
-        return _copied(program)
-    program = without_regions(program, training=training)
     table = _table(program)
+    if _is_known(program, table):
+        return _copied(program)
+    inlined = without_regions(program, training=training)
+    if inlined is not program:
+        program, table = inlined, _table(inlined)
     with quiet():
         try:
             result: ExportedProgram = program.run_decompositions(table)
@@ -170,12 +172,12 @@ def _spelled(graph: fx.Graph, node: fx.Node, copies: Mapping[fx.Node, fx.Node]) 
 
 
 def _called(
-    graph: fx.Graph, target: object, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
+    graph: fx.Graph, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
 ) -> fx.Node:
     """Add a call of `target`, named as a recording does."""
     packet = target.overloadpacket.__name__ if isinstance(target, OpOverload) else None
     name = None if packet is None else graph._target_to_str(packet)
-    return graph.create_node("call_function", target, args, kwargs, name)  # type: ignore[arg-type]
+    return graph.create_node("call_function", target, args, kwargs, name)
 
 
 def _complex_operators(program: ExportedProgram) -> set[object]:
