@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -61,6 +63,17 @@ def from_array(array: np.ndarray, dtype: int) -> Tensor:
         array if array.dtype.isbuiltin == 1 else array.view(_BITS[array.itemsize])
     )
     return tensor if tensor.dtype is wanted else tensor.view(wanted)
+
+
+def copied(results: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return copies of results that a run has left in the device's memory, where they are read.
+
+    What is no tensor (a list, None) is not in that memory.
+    """
+    return {
+        name: result.copy() if isinstance(result, np.ndarray) else result
+        for name, result in results.items()
+    }
 
 
 def holds(dtype: torch.dtype, values: Tensor) -> bool:

@@ -16,7 +16,7 @@ from pef.symbols import Duration
 from sambarun import Executable, Profile, RunError, Selection
 from sambarun.training.classes import with_ranges
 
-from .arrays import torch_type
+from .arrays import copied, torch_type
 from .device_session import DeviceSession
 from .errors import HostError
 from .held_inputs import HeldInputs, Values, refused
@@ -89,7 +89,8 @@ class ModelSession(DeviceSession):
         """
         given, rates = self._given(selected), hyperparams or None
         try:
-            return self.executable.run(given, selected, hyperparams=rates)
+            # Kept in memory too: programs read results there.
+            return copied(self.executable.run(given, selected, copy=False, hyperparams=rates))
         except RunError as error:
             raise self._worded(error) from error
 

@@ -80,7 +80,7 @@ class Executable:
         """Do what the first `run` of the same sections would do before it computes anything."""
         with self._held() as workspace:
             chosen = self._select(Executable.prepare, selection, words)
-            workspace.plan(chosen, self._link)
+            workspace.plan(chosen, self._link, hand=True)
             self._image.checks.join()
 
     @passing_on(Selection)
@@ -103,8 +103,10 @@ class Executable:
         from `inputs` by the name of the symbol.
 
         Returns the model's outputs that were computed, or the outputs of the selected sections if
-        there are none among them. Arrays are the caller's own. With `copy=False` they may be views
-        of the executable's memory, which the next run overwrites.
+        there are none among them. Arrays are the caller's own; large ones (from 1 MiB) of a whole
+        model that infers are handed over without a copy, so that `read` finds no value of them
+        then. With `copy=False` all stay in the executable's memory, and arrays may be views of it,
+        which the next run overwrites.
 
         A training program runs a whole training step if nothing is selected. FWD alone evaluates,
         with running statistics and without dropout, unless `train` is set; then it is the forward
@@ -122,7 +124,7 @@ class Executable:
                 require(copy=(copy, FLAG))
             if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
-            plan = workspace.plan(chosen, self._link)
+            plan = workspace.plan(chosen, self._link, hand=copy)
             workspace.attach(plan, inputs)
             try:
                 workspace.runs.run(plan)

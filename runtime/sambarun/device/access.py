@@ -96,13 +96,19 @@ class Access:
             elif index in self._state.torn:
                 problems.append(self._state.why_torn([index]))
             elif index in self._state.absent or not self._memory.holds(index):
-                problems.append(f"'{name}' has no value now: run what computes it first.")
+                problems.append(
+                    f"'{name}' has no value now: run what computes it first{self._how(index)}."
+                )
             else:
                 view = states.get(index)
                 found[name] = (self._memory.view(index) if view is None else view).copy()
         if problems:
             raise RunError("\n".join(problems))
         return found
+
+    def _how(self, index: int) -> str:
+        """Return how a run keeps a symbol, where others do not."""
+        return ", with copy=False to keep it here" if index in self._memory.for_caller else ""
 
     def write(self, given: Mapping[str, object]) -> bool:
         """Copy values to where runs read them; return whether a seed of masks is among them.

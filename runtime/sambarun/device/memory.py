@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from sambarun.errors import RunError
 from sambarun.sessions.provider import Provider
 
 from .footprint import RegionUse
+from .handing import handed_over
 from .ledger import Ledger, Writes
 from .weights import static_shape
 
@@ -46,7 +48,8 @@ class Memory:
     A symbol is found in one of three places: among the caller's arrays (`feeds`), among values
     that onnxruntime allocated (`values`), or at its planned address. States never leave theirs.
     `kept` are inputs written once for all runs that are not given another value. `shared` are
-    inputs and outputs that share planned memory with others: by symbol, all that do. `unfinished`
+    inputs and outputs that share planned memory with others: by symbol, all that do. `handed` are
+    results that a run computes for its caller alone, who may change them then. `unfinished`
     makes good what an interrupted call has left; nothing else may be done before. `provider` says
     what onnxruntime has to know of the memory.
     """
@@ -64,6 +67,7 @@ class Memory:
         self.feeds: Mapping[int, TensorAt] = {}
         self.kept: dict[int, TensorAt] = {}
         self.values: dict[int, Value] = {}
+        self.handed: dict[int, Array] = {}
         self.unfinished: Callable[[], None] | None = None
 
     def whole(self, work: Callable[[], None]) -> None:
@@ -79,6 +83,22 @@ class Memory:
             work()
             if self.unfinished is work:
                 self.unfinished = None
+
+    @cached_property
+    def for_caller(self) -> frozenset[int]:
+        """The results that a run of a whole model hands over, where the caller wants its own."""
+        return handed_over(self._program, self._states.union(self.shared))
+
+    def hand(self, index: int) -> TensorAt:
+        """Return new memory for result `index`, which is the caller's after the run."""
+        symbol = self._program.symbols[index]
+        shape = static_shape(symbol) or ()
+        try:
+            owner: Array = np.empty(shape, dtypes.numpy_dtype(symbol.dtype))
+        except MemoryError as error:
+            raise RunError(f"There is no memory for the result '{symbol.name}'.") from error
+        self.handed[index] = owner
+        return TensorAt(owner, address_of(owner), symbol.dtype, shape)
 
     @property
     def buffers(self) -> Collection[Bytes]:

@@ -44,11 +44,14 @@ class Plan(NamedTuple):
     last: bool
 
 
-def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, link: bool) -> Plan:
+def make_plan(
+    fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, link: bool, hand: bool = False
+) -> Plan:
     """Create the sessions for what `chosen` selects and bind them to `memory`.
 
     Sections that were asked for one by one run one by one. Those of an inference program keep their
-    results outside of the planned memory, where nothing overwrites them. Raises `RunError` as
+    results outside of the planned memory, where nothing overwrites them. With `hand` large results
+    of a whole model are computed in memory that becomes the caller's. Raises `RunError` as
     `Image.compile` does.
     """
     program = fitted.program
@@ -58,6 +61,7 @@ def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, lin
     waits = waiting_for(program, fitted.states) if chosen.overlaps else {}
     results = _results(fitted, calls, chosen)
     wanted = {symbol for _, symbol in results} | _crossing(fitted, calls, chosen.graph)
+    handed = memory.for_caller if hand and chosen.everything else frozenset[int]()
     alone: set[int] = set()
 
     def joinable(section: int, following: int) -> bool:
@@ -72,7 +76,8 @@ def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, lin
         if len(parts) == len(calls):
             break
         try:
-            return _bind(Planner(fitted, memory, host, results), memory, parts, chosen)
+            planner = Planner(fitted, memory, host, results, handed=handed)
+            return _bind(planner, memory, parts, chosen)
         except CannotLinkError as error:
             alone.update(error.sections)
         except RunError:
@@ -81,7 +86,8 @@ def make_plan(fitted: Fitted, memory: Memory, host: Host, chosen: Chosen, *, lin
             break
     parts = units(program, calls, (), _never, fitted.states)
     aside = chosen.separate and _infers(program, chosen.graph)
-    return _bind(Planner(fitted, memory, host, results, aside=aside), memory, parts, chosen)
+    planner = Planner(fitted, memory, host, results, aside=aside, handed=handed)
+    return _bind(planner, memory, parts, chosen)
 
 
 def apart(fitted: Fitted, sections: Iterable[int]) -> tuple[Unit, ...]:

@@ -43,7 +43,8 @@ class CannotLinkError(RunError):
 class Planner:
     """Decides, unit by unit, where each symbol is passed, and makes the steps.
 
-    With `aside` all results of sections become values outside of the planned memory.
+    With `aside` all results of sections become values outside of the planned memory. Those in
+    `handed` are the caller's, computed in memory that is new in each run.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class Planner:
         results: tuple[tuple[str, int], ...],
         *,
         aside: bool = False,
+        handed: frozenset[int] = frozenset(),
     ) -> None:
         self.fitted = fitted
         self.states = fitted.states
@@ -65,6 +67,7 @@ class Planner:
         self._apart = _written_after(fitted.program, self.shared)
         self._wanted = frozenset(symbol for _, symbol in results)
         self._aside = aside
+        self._handed = handed
         self._python: set[int] = set()
         self._around = {part: flat for flat, parts in fitted.states.packs.items() for part in parts}
         self._fixed: dict[int, TensorAt] = {}
@@ -130,15 +133,18 @@ class Planner:
 
     def _step(self, unit: Unit, count: int) -> PlanStep:
         form = self._form(unit)
+        bound = form is pef.CallForm.BOUND
+        handed = self._handed.intersection(unit.outputs) if bound else frozenset[int]()
         wiring = Wiring(
             fixed={s: self._fixed[s] for s in unit.inputs if s in self._fixed},
             late=frozenset(s for s in unit.inputs if s in self.valued and s not in self._fixed),
-            placed=self._places(unit) if form is pef.CallForm.BOUND else frozenset(),
+            placed=self._places(unit) - handed if bound else handed,
+            handed=handed,
         )
         step = make_step(form, unit, self._session(unit, count), self._memory, wiring)
         self._take(step)
         for symbol in unit.outputs:
-            if symbol not in self.states.all:
+            if symbol not in self.states.all and symbol not in handed:
                 placed = symbol in wiring.placed
                 self._leave(symbol, self._memory.tensor(symbol) if placed else None)
         if form is pef.CallForm.HOST:

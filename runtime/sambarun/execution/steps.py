@@ -28,12 +28,13 @@ class Wiring(NamedTuple):
 
     `fixed` inputs are tensors that stay where they are, `late` ones are values that an earlier step
     makes; all others come from outside and are attached. `placed` outputs go to their planned
-    addresses, all others become values.
+    addresses, `handed` ones to memory that becomes the caller's, all others become values.
     """
 
     fixed: Mapping[int, TensorAt]
     late: frozenset[int]
     placed: frozenset[int]
+    handed: frozenset[int]
 
 
 class PlanStep(Protocol):
@@ -103,6 +104,7 @@ class BoundStep:
         "_bound",
         "_device",
         "_formal",
+        "_handed",
         "_late",
         "_options",
         "_results",
@@ -123,6 +125,7 @@ class BoundStep:
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
         self._results: list[tuple[int, int, str]] = []
+        self._handed: list[tuple[int, str]] = []
         for symbol in unit.inputs:
             if symbol in wiring.fixed:
                 self._bind_tensor(symbol, wiring.fixed[symbol])
@@ -130,6 +133,8 @@ class BoundStep:
             if symbol in wiring.placed:
                 place = memory.tensor(symbol)
                 self._binding.bind_output(name, device, place.dtype, place.shape, place.address)
+            elif symbol in wiring.handed:
+                self._handed.append((symbol, name))
             else:
                 self._binding.bind_output(name, device)
                 self._results.append((symbol, position, name))
@@ -151,6 +156,9 @@ class BoundStep:
         for _, _, name in self._results:
             # Anew for each run: a binding holds on to the last result and would write over it.
             self._binding.bind_output(name, self._device)
+        for symbol, name in self._handed:
+            at = memory.hand(symbol)
+            self._binding.bind_output(name, self._device, at.dtype, at.shape, at.address)
         done.extend(map(self._run, (self._binding,), (self._options,)))  # as `called`, but quick
         self._options = None
         self.keep(memory, None)

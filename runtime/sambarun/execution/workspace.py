@@ -115,7 +115,7 @@ class Workspace:
         self._inputs: dict[int, Inputs] = {}
         self._asked = asked_by(image.program)
         self._fitted: dict[frozenset[int], Fitted] = {}
-        self._plans: dict[tuple[Chosen, bool, frozenset[int]], Plan] = {}
+        self._plans: dict[tuple[Chosen, bool, bool, frozenset[int]], Plan] = {}
         self._lasting: set[int] = set()
         self._settled: dict[int, _Settled] = {}
         self._seen: Mapping[int, TensorAt] | None = None
@@ -129,14 +129,15 @@ class Workspace:
             if symbol.kind is pef.SymbolKind.INPUT and not is_bindable(symbol.type)
         )
 
-    def plan(self, chosen: Chosen, link: bool) -> Plan:
-        """Return the steps that run `chosen` as argins are now, made when first asked for."""
+    def plan(self, chosen: Chosen, link: bool, *, hand: bool = False) -> Plan:
+        """Return the steps that run `chosen` now; with `hand`, large results are the caller's."""
         zeros = self.state.zeros(self._asked) if self._asked else _NOTHING
-        plan = self._plans.get((chosen, link, zeros))
+        hand = hand and bool(self._memory.for_caller)
+        plan = self._plans.get((chosen, link, hand, zeros))
         if plan is None:
             fitted = self._fit(zeros)
-            plan = make_plan(fitted, self._memory, self._host, chosen, link=link)
-            self._plans[chosen, link, zeros] = plan
+            plan = make_plan(fitted, self._memory, self._host, chosen, link=link, hand=hand)
+            self._plans[chosen, link, hand, zeros] = plan
             self._lasting.add(id(plan))
             self.runs.expect_new()
         return plan
@@ -249,6 +250,7 @@ class Workspace:
             for symbol in self._borrowed.values:
                 self._memory.values.pop(symbol, None)
             self._borrowed = None
+        self._memory.handed.clear()
 
     def _place_shared(self, plan: Plan, feeds: Feeds) -> None:
         """Copy given inputs that share memory there, so that others find them too."""
@@ -327,6 +329,8 @@ class Workspace:
     def _value(self, result: Result) -> Array:
         """Return a result that has no unpacked place in the planned memory."""
         memory = self._memory
+        if result.symbol in memory.handed:
+            return memory.handed.pop(result.symbol)
         symbol = self._image.program.symbols[result.symbol]
         given = result.symbol in memory.feeds or result.symbol in memory.values
         if symbol.data is not None and not given:

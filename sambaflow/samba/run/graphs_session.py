@@ -13,7 +13,7 @@ from pef.graphs import gradient_name
 from pef.wording import did_you_mean
 from sambaflow.samba.compile.application import compiled_graph, graphs_of
 from sambaflow.samba.errors import SambaError
-from sambahost.arrays import from_array, to_array
+from sambahost.arrays import copied, from_array, to_array
 from sambahost.device_session import DeviceSession
 from sambahost.errors import HostError
 from sambahost.wording import reworded
@@ -127,9 +127,10 @@ class GraphsSession(DeviceSession):
         Raises `HostError` for what does not fit the program.
         """
         try:
-            return self._by_name(self.executable.run({}, selected, hyperparams=hyperparams))
+            found = self.executable.run({}, selected, copy=False, hyperparams=hyperparams)
         except RunError as error:
             raise HostError(reworded(str(error), self.inputs)) from error
+        return copied(self._by_name(found))
 
     def profile(self, selected: Selection, hyperparams: Mapping[str, float]) -> Profile:
         """Run as `run` does, each section by itself, and return how long each took, too."""

@@ -213,3 +213,18 @@ def test_layouts_without_a_number_for_each_element_are_refused(
     with pytest.raises(HostError, match=said):
         _ways(session)[way](odd(value))
     assert torch.equal(session.read("net.x"), value)
+
+
+def test_large_results_stay_in_memory() -> None:
+    """A program reads results by name after the run, whatever it did with those it got."""
+    info = onnx.helper.make_tensor_value_info
+    x, y = (info(name, onnx.TensorProto.FLOAT, [512, 512]) for name in ("x", "y"))
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    session = ModelSession(sambarun.load(sambac.compile(model)), "ours")
+    session.hold({"x": torch.ones(512, 512)})
+    result = session.result("y", session.run(sambarun.Selection(), {}))
+    assert torch.equal(result, -torch.ones(512, 512))
+    result.zero_()
+    assert torch.equal(session.read("y"), -torch.ones(512, 512))
+    session.close()

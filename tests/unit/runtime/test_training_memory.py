@@ -18,7 +18,7 @@ from sambac import AdamW, CompileOptions
 from sambac import compile as sambac_compile
 from sambarun.device.host_kernels import dropout_mask
 
-WHOLE = sambarun.linking.schedule.Chosen(), True, frozenset()
+WHOLE = sambarun.linking.schedule.Chosen(), True, False, frozenset()
 """The plan of a step, linked, in a program that no argins choose."""
 
 
@@ -188,7 +188,7 @@ def test_only_a_session_that_nothing_else_of_it_reads_updates_in_place(link):
         np.testing.assert_array_equal(outputs["peeked"], -executable.state()["average"])
         if link:
             plan = executable._door._workspace._plans[
-                sambarun.linking.schedule.Chosen(), True, frozenset()
+                sambarun.linking.schedule.Chosen(), True, False, frozenset()
             ]
             assert [step.unit.sections for step in plan.steps] == [(0,), (0,), (1, 2), (3,)]
 
@@ -229,7 +229,9 @@ def test_a_linked_backward_pass_does_not_write_over_what_it_reads(spec, sections
             reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
         plans = executable._door._workspace._plans
-        plan = plans[sambarun.linking.schedule.Chosen((SectionType.BCKWD,)), True, frozenset()]
+        plan = plans[
+            sambarun.linking.schedule.Chosen((SectionType.BCKWD,)), True, False, frozenset()
+        ]
     assert [step.unit.sections for step in plan.steps] == sections
     assert [list(spec.tensors)[symbol] for symbol in plan.valued] == valued
 

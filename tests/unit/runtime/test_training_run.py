@@ -17,7 +17,7 @@ from pef.rules import check_program
 from sambarun.device.host_kernels import dropout_mask
 from sambarun.sessions import opening
 
-WHOLE = sambarun.linking.schedule.Chosen(), True, frozenset()
+WHOLE = sambarun.linking.schedule.Chosen(), True, False, frozenset()
 """The plan of a step, linked, in a program that no argins choose."""
 
 
