@@ -213,6 +213,15 @@ def test_a_model_that_came_in_bytes_keeps_its_digits(monkeypatch: pytest.MonkeyP
     assert np.linalg.norm(found - exact) < 1e-5 * np.linalg.norm(exact)
 
 
+def test_many_channels_have_signed_weights_where_hosts_multiply_them(tmp_path: Path) -> None:
+    """Hosts that multiply unsigned and signed bytes compute other products by a detour."""
+    filters = RNG.standard_normal((1040, 4, 1, 1)).astype(np.float32)
+    network = model("(float[1,4,5,5] x) => (float[1,1040,5,5] y) { y = Conv (x, f) }", f=filters)
+    feeds = {"x": RNG.standard_normal((2, 1, 4, 5, 5)).astype(np.float32)}
+    program = calibrated(network, feeds, tmp_path)
+    assert {stored.requires for stored in program.programs} == {(), ("u8s8",)}
+
+
 def test_what_falls_back_is_what_outputs_are_off_by(tmp_path: Path) -> None:
     network = model(
         """(float[2,64] x, float[2,64] z) => (float[2,64] y)

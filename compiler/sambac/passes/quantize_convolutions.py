@@ -73,7 +73,8 @@ class QuantizeConvolutions(Pass):
         name = derived_name(filters, "int8")
         codes = editor.initializer(coded.codes, name, [filters])
         scales = editor.initializer(coded.scales, derived_name(filters, "scales"), [filters])
-        middle = np.full(len(coded.scales), MIDDLE, np.uint8)
+        # One for all channels, as sections know what small constants hold, and only those.
+        middle = np.asarray(MIDDLE, np.uint8)
         bias = _bias(editor, node, coded.scales * np.float32(before.scale))
         conv = editor.op(
             "QLinearConv",
