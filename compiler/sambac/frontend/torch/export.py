@@ -52,6 +52,7 @@ from .guards import replaced
 from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
+from .strides import views_of_any_strides
 from .translations import translations
 from .translations.operators import MARKED, STOP_DOMAIN
 from .writes import Results
@@ -106,7 +107,7 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
     table = translations(training=training)
     ways = (kept_names, decomposed_once, compared_in_their_types, numbers_in_float64)
     with quiet(), ExitStack() as stack:
-        for context in (*ways, _bodies_of_one_version):
+        for context in (*ways, views_of_any_strides, _bodies_of_one_version):
             stack.enter_context(context())
         try:
             onnx_program = torch.onnx.export(

@@ -36,6 +36,7 @@ from .pairs import on_parts
 from .regions import without_regions
 from .shortcuts import has_known_type
 from .states import is_complex
+from .strides import views_of_any_strides
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _RESHAPE = torch.ops.aten.reshape.default
@@ -69,7 +70,7 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     inlined = without_regions(program, training=training)
     if inlined is not program:
         program, table = inlined, _table(inlined)
-    with quiet():
+    with quiet(), views_of_any_strides():
         try:
             result: ExportedProgram = program.run_decompositions(table)
         except AssertionError as error:
