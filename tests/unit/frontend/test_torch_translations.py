@@ -104,6 +104,18 @@ def test_small_numbers_are_not_taken_for_none() -> None:
     assert operators(source.model) == ["Add", "Sub", "Mul", "Div"]
 
 
+def test_bounds_that_cross_are_taken_in_order() -> None:
+    def forward(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> object:
+        return (
+            functional.relu(x.clamp(max=-0.5)),
+            y.clamp(-3, -1).clamp(0, 2),
+            z.relu().clamp(-3, -1),
+        )
+
+    source = training_source(Lambda(forward), *torch.zeros(3, 3))
+    assert operators(source.model) == ["Clip", "Relu", "Clip", "Clip", "Clip"]
+
+
 def _normalized(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
