@@ -36,6 +36,7 @@ class Device(Driven):
     """
 
     raises = PyBudaError
+    is_even = False
     _trainer: DeviceTrainer | ModuleTrainer | None = None
     verified: VerifyConfig | None = None
 

@@ -64,6 +64,7 @@ class TTDevice(DrivenTTDevice):
     values.
     """
 
+    is_even = True
     _trainer: DeviceTrainer | None = None
 
     def __init__(

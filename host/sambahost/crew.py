@@ -166,15 +166,17 @@ def _nothing(_index: int) -> None:
 
 
 class Action(NamedTuple):
-    """What each device does, by its index: `begin`, then `step` so often, or `FOREVER`.
+    """What each device does, by its index: `begin`, then `step` so often, or `FOREVER`, then `end`.
 
-    `backward` says that what a device gets comes from the one behind it.
+    `end` comes whatever happens. `backward` says that what a device gets comes from the one behind
+    it.
     """
 
     step: Callable[[int], None]
     times: int = 1
     begin: Callable[[int], None] = _nothing
     backward: bool = False
+    end: Callable[[int], None] = _nothing
 
 
 Actions: TypeAlias = Callable[[], Iterable[Action]]
@@ -242,11 +244,15 @@ class Crew:
         try:
             for action in actions():
                 indices = range(len(self._names)) if only is None else (only,)
-                for index in indices:
-                    action.begin(index)
-                for _ in range(action.times):
-                    for index in reversed(indices) if action.backward else indices:
-                        action.step(index)
+                try:
+                    for index in indices:
+                        action.begin(index)
+                    for _ in range(action.times):
+                        for index in reversed(indices) if action.backward else indices:
+                            action.step(index)
+                finally:
+                    for index in indices:
+                        action.end(index)
         except BaseException as error:
             self._fail(error)
             raise
@@ -326,11 +332,14 @@ class Crew:
         try:
             while True:
                 for action in self._orders[index].get(self.stopped)():
-                    action.begin(index)
-                    done = 0
-                    while action.times == FOREVER or done < action.times:
-                        action.step(index)
-                        done += 1
+                    try:
+                        action.begin(index)
+                        done = 0
+                        while action.times == FOREVER or done < action.times:
+                            action.step(index)
+                            done += 1
+                    finally:
+                        action.end(index)
                 self._done[index] += 1
         except StoppedError:
             return

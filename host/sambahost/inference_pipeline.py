@@ -6,15 +6,22 @@ microbatch goes through all devices in the thread of the caller.
 
 from __future__ import annotations
 
+import queue
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from .crew import FOREVER, Action, Channel, Crew, put
+from .crew import FOREVER, Action, Channel, Crew, StoppedError, put
 from .golden import GoldenRule
 from .samples import Samples, Tensors
 from .training_pipeline import BETWEEN, Api, Queue
+
+_SOON = 0.001
+"""Seconds after the last result for which others may be held while a microbatch is at hand."""
 
 
 class RunningDevice(Protocol):
@@ -23,6 +30,10 @@ class RunningDevice(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether a microbatch takes as long as another, and waits for nothing of the program."""
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Make ready for microbatches like this; return what it gives, None if that is unknown."""
@@ -66,6 +77,9 @@ class InferencePipeline:
         self._ready = False
         self._compiled: Callable[[], None] | None = api.compiled
         self._rule = rule
+        self._held: deque[object] = deque()
+        self._handed = 0.0
+        self._may_hold = rule is None and devices[-1].is_even
         later: list[Channel[Samples]] = [Channel(BETWEEN) for _ in devices[1:]]
         self._inputs = [inputs, *later]
         names = [device.name for device in devices]
@@ -99,7 +113,8 @@ class InferencePipeline:
                 )
             self._inputs[only or 0].require(count, "microbatches", self._api.raises)
         step = partial(self._step, waits=only is None)
-        self.crew.begin(lambda: [Action(step, count, self._refresh)], in_sequence, only)
+        action = Action(step, count, self._refresh, end=self._end)
+        self.crew.begin(lambda: [action], in_sequence, only)
 
     def position(self, name: str) -> int | None:
         """Return the index of a device, None where it is none of these."""
@@ -122,7 +137,35 @@ class InferencePipeline:
             self._inputs[index + 1].put(self._api.samples(outputs), stopped, waits=waits)
         else:
             self._tell()
-            put(self.queues.results, self._api.told(outputs), stopped)
+            self._give(self._api.told(outputs))
+
+    def _give(self, result: object) -> None:
+        """Put a result into the queue, or hold it for a moment if the next microbatch is there.
+
+        Who waits for results takes a core from a device each time that it is woken.
+        """
+        self._held.append(result)
+        now = time.monotonic()
+        if not self._may_hold or now - self._handed >= _SOON or not self._inputs[-1].size():
+            self._handed = now
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        while self._held:
+            put(self.queues.results, self._held[0], self.crew.stopped)
+            self._held.popleft()
+
+    def _end(self, index: int) -> None:
+        """Let the last device hold nothing more; where all ends, as far as there is room."""
+        if index + 1 < len(self._devices):
+            return
+        try:
+            self._hand_over()
+        except StoppedError:
+            with suppress(queue.Full):
+                while self._held:
+                    self.queues.results.put(self._held[0], block=False)
+                    self._held.popleft()
 
     def _tell(self) -> None:
         """Tell once that all devices are compiled."""

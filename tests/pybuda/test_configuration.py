@@ -20,7 +20,6 @@ from pef.program import Program
 from pybuda import DataFormat, MathFidelity, PyBudaError, query
 from pybuda.config import CompilerConfig, _get_global_compiler_config
 from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts, rounded
-from sambahost import stages
 
 X = torch.randn(1, 6, 40, generator=torch.Generator().manual_seed(1))
 W = torch.randn(40, 24, generator=torch.Generator().manual_seed(2)) / 60
@@ -254,20 +253,6 @@ def test_names_are_told_behind_a_device_that_compiles_nothing() -> None:
     pybuda.TTDevice("tt0", module=Product())
     with pytest.warns(UserWarning, match=f"{IDLE} 'squosh'"):
         pybuda.run_inference(inputs=[(X,)], _sequential=True)
-
-
-@pytest.fixture
-def programs(monkeypatch: pytest.MonkeyPatch) -> list:
-    """What is loaded from now on."""
-    found: list[Program] = []
-    load = stages.sambarun.load
-
-    def kept(program: Program, **options: int | None) -> object:
-        found.append(program)
-        return load(program, **options)
-
-    monkeypatch.setattr(stages.sambarun, "load", kept)
-    return found
 
 
 @pytest.mark.parametrize("wanted", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import OrderedDict
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -14,7 +15,10 @@ from torch import nn
 import pybuda
 import sambac
 import sambarun
-from sambahost.crew import Action, Crew
+from pybuda.training_pipeline import API
+from sambahost import inference_pipeline
+from sambahost.crew import Action, Channel, Crew
+from sambahost.samples import Samples
 
 
 @pytest.mark.parametrize("kind", [pybuda.TTDevice, pybuda.CPUDevice])
@@ -237,3 +241,64 @@ def test_what_was_pushed_at_the_end_of_a_run_is_kept() -> None:
     threading.Timer(0.05, go.set).start()
     crew.stop()
     assert not dropped
+
+
+@pytest.mark.parametrize(("in_sequence", "room"), [(False, 0), (False, 1), (True, 0)])
+def test_no_result_is_held_for_long(monkeypatch, in_sequence: bool, room: int) -> None:
+    """Not at the end of a call with more at hand, nor before an error, nor in a full queue."""
+    monkeypatch.setattr(inference_pipeline, "_SOON", 600.0)  # as if all were done within it
+    device = pybuda.TTDevice("tt0", module=later(Times(2.0), "twice"))
+    results = queue.Queue[object](room)
+    pybuda.initialize_pipeline(training=False, sample_inputs=(ONE,), output_queue=results)
+    for value in range(6):
+        device.push_to_inputs(value * ONE)
+    for values in (range(3), range(3, 5)):
+        pybuda.run_forward(len(values), _sequential=in_sequence)
+        for value in values:
+            near(results.get(timeout=60), [2.0 * value * ONE])
+    device.push_to_inputs(torch.ones(1, 7))
+    refused = pytest.raises(pybuda.PyBudaError, match="7")
+    with refused if in_sequence else nullcontext():
+        pybuda.run_forward(2, _sequential=in_sequence)
+    near(results.get(timeout=60), [10.0 * ONE])
+    with refused:
+        results.get(timeout=60)
+
+
+def test_what_comes_one_by_one_is_not_held(monkeypatch) -> None:
+    monkeypatch.setattr(inference_pipeline, "_SOON", 600.0)
+    device = pybuda.TTDevice("tt0", module=later(Times(2.0), "twice"))
+    results = pybuda.run_inference(input_count=0)
+    for value in range(3):
+        device.push_to_inputs(value * ONE)
+        near(results.get(timeout=60), [2.0 * value * ONE])
+
+
+class Waits:
+    """A device whose third microbatch is done when all ends."""
+
+    name, is_even = "waits", True
+
+    def refresh(self) -> None:
+        self.count = 0
+
+    def infer(self, batch: Samples) -> tuple[torch.Tensor, ...]:
+        self.count += 1
+        if self.count == 3:
+            assert self.stopped.wait(60)
+        return batch.tensors
+
+
+def test_what_is_held_when_all_ends_is_given(monkeypatch) -> None:
+    monkeypatch.setattr(inference_pipeline, "_SOON", 600.0)
+    device, inputs, results = Waits(), Channel[Samples](), queue.Queue[object]()
+    queues = inference_pipeline.InferenceQueues(results, (), queue.Queue())
+    pipeline = inference_pipeline.InferencePipeline([device], inputs, queues, API)
+    device.stopped = pipeline.crew.stopped
+    for value in range(4):
+        inputs.add(Samples((value * ONE,)))
+    pipeline.forward(4, in_sequence=False)
+    near(results.get(timeout=60), [0 * ONE])
+    pipeline.crew.stop()
+    for value in (1, 2):
+        near(results.get_nowait(), [value * ONE])

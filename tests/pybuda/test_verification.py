@@ -13,9 +13,11 @@ from pybuda_runs import tanh
 from torch import nn
 
 import pybuda
+from pef.graphs import chips_of
 from pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
 from sambac.passes.merge_chains import MergeChains
 from sambahost.sample_trainer import SampleTrainer
+from sambahost.training_pipeline import Loops, TrainingPipeline
 
 RAMP = torch.linspace(-1, 1, 64).reshape(8, 8)
 NOISE = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
@@ -27,6 +29,8 @@ NAN = torch.full((2,), math.nan)
     [
         (RAMP, RAMP + 0.09, {"pcc": 1.1}, True),
         (RAMP, RAMP + 0.11, {"pcc": 1.1}, False),
+        (RAMP, RAMP + 0.09, {"pcc": 1.1, "relative_atol": 0.05}, False),
+        (RAMP, RAMP * 1.05, {"pcc": 1.1, "atol": 0.0, "rtol": 0.06}, True),
         (RAMP, RAMP * 3, {}, True),
         (RAMP, RAMP + NOISE, {}, False),
         (RAMP, RAMP + NOISE, {"pcc": 0.3}, True),
@@ -93,17 +97,29 @@ class Layer(pybuda.PyBudaModule):
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb", "lars"])
-def test_training_is_compared_step_by_step(kind: str) -> None:
+def test_training_is_compared_step_by_step(kind: str, monkeypatch) -> None:
+    begun, plain = [], TrainingPipeline.train
+    monkeypatch.setattr(
+        TrainingPipeline, "train", lambda self, *given: begun.append(given) or plain(self, *given)
+    )
     config = VerifyConfig(
         test_kind=TestKind.TRAINING_RECOMPUTE if kind == "sgd" else TestKind.TRAINING,
         optimizer={"type": kind, "params": RATE},
         scheduler=Halving,
         epochs=2,
-        steps=2,
+        steps=3,
+        accumulation_steps=2,
         microbatch_count=2,
+        checkpoint_interval=5,
+        sequential=kind == "sgd",
+        scale_loss=3.0,
         **ALL,
     )
-    verify_module(Layer("layer"), [(3, 8)], config)
+    device, host = verify_module_pipeline([Layer("layer")], [(3, 8)], config)
+    assert begun == [(Loops(2, 3, 2, 2, 5), kind == "sgd")]
+    assert type(device.optimizer).__name__.lower() == kind
+    assert device.optimizer.learning_rate == RATE["learning_rate"] / 4
+    assert host.loss.module(torch.ones(2), torch.zeros(2)) == 3
 
 
 class Halving(pybuda.schedulers.LearningRateScheduler):
@@ -129,11 +145,22 @@ def test_several_devices_are_compared_one_by_one() -> None:
         loss_module=pybuda.PyTorchModule("loss", nn.MSELoss()),
     )
     assert [device.get_name() for device in devices] == ["tt0", "tt1", "cpu3"]
-    config = VerifyConfig(num_chips=2)
-    found = verify_module_pipeline(modules, [(2, 3, 8, 8)], config, device_types=kinds)
-    assert len(found) == 3
-    assert [device.chip_ids for device in found[:2]] == [(0, 1)] * 2
+    config = VerifyConfig(num_chips=2, chip_ids=(1, 3), devtype=pybuda.BackendType.Model)
+    *found, _ = verify_module_pipeline(modules, [(2, 3, 8, 8)], config, device_types=kinds)
+    assert [(each.chip_ids, each.devtype.name) for each in found] == [((1, 3), "Model")] * 2
     assert not pybuda.device.current().devices
+
+
+def test_sections_and_formats_are_those_of_the_configuration(programs) -> None:
+    model = nn.Sequential(nn.Linear(8, 4), nn.Tanh(), nn.Sigmoid())
+    module, chosen = pybuda.PyTorchModule("model", model), pybuda.query.op_type
+    breaks = {"epoch_breaks": [chosen("tanh")], "chip_breaks": [chosen("sigmoid")]}
+    verify_module(module, [(3, 8)], VerifyConfig(num_chips=2, **breaks, **ALL))
+    (program,) = programs
+    assert chips_of(program.graphs[0]) == (range(2), range(2, 3))
+    narrow = {"arch": pybuda.BackendDevice.Grayskull, "fp32_fallback": pybuda.DataFormat.Bfp2_b}
+    with pytest.raises(AssertionError, match="output 0 is up to"):
+        verify_module(module, [(3, 8)], VerifyConfig(**narrow, **ALL))
 
 
 @pytest.mark.parametrize("kind", [TestKind.INFERENCE, TestKind.TRAINING])

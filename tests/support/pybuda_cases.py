@@ -114,6 +114,7 @@ CASES = {
     "Relu": unary("Relu", lambda x: np.maximum(x, 0)),
     "Relu from": unary("Relu", lambda x: x * (x >= 0.5), threshold=0.5),
     "Relu to": unary("Relu", lambda x: np.clip(x, 0, 0.5), threshold=0.5, mode="max"),
+    "Relu to less": unary("Relu", lambda x: 0 * x, threshold=-0.5, mode="max"),
     "Dropout": unary("Dropout", lambda x: x, p=0.5, training=False),
     "LeakyRelu": unary("LeakyRelu", lambda x: np.where(x > 0, x, 0.1 * x), alpha=0.1),
     "Gelu": unary("Gelu", lambda x: x * 0.5 * (1 + erf(x / np.sqrt(2)))),

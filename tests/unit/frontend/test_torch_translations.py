@@ -104,6 +104,16 @@ def test_small_numbers_are_not_taken_for_none() -> None:
     assert operators(source.model) == ["Add", "Sub", "Mul", "Div"]
 
 
+def test_bounds_that_cross_are_taken_in_order() -> None:
+    def forward(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        cut = functional.relu6(x - 5), x.clamp(max=-0.5), x.relu()
+        return functional.relu(cut[1]), functional.hardtanh(cut[0], 7, 8), cut[2].clamp(-3, -1)
+
+    x = torch.linspace(-4, 4, 9)
+    found = run_evaluation(training_source(Lambda(forward), x), x)
+    assert [*map(np.ndarray.tolist, found.values())] == [[0] * 9, [7] * 9, [-1] * 9]
+
+
 def _normalized(x: torch.Tensor) -> torch.Tensor:
     return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 

@@ -49,6 +49,7 @@ from .capture import quiet
 from .errors import refusal
 from .fitting import compared_in_their_types, numbers_in_float64
 from .guards import replaced
+from .kept_bounds import kept_bounds
 from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
@@ -178,7 +179,7 @@ def _optimized(onnx_program: ONNXProgram) -> ir.Model:
     model = onnx_program.model
     names = [value.name for value in model.graph.inputs]
     _hide(model)
-    kept = (exact_numbers(), kept_sums(), kept_shapes(), new_names(model))
+    kept = (exact_numbers(), kept_sums(), kept_shapes(), kept_bounds(), new_names(model))
     with ExitStack() as stack:
         for context in (quiet(), *kept, rules_where_they_begin()):
             stack.enter_context(context)
