@@ -105,6 +105,7 @@ class _Caster:
         for node in tuple(graph):
             wider = self.needed.get(node)
             if wider is not None:
+                self.editor.origin = node
                 self._inputs(node, wider, wide)
                 self._outputs(node, wider, wide)
             elif (source := _same_value(node)) in wide:

@@ -61,8 +61,8 @@ def plan_fusion(
             builder.fuse_parts()
         case "O1":
             taken = builder.fuse_updates()
-            builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.order), taken)
             builder.fuse_narrowings()
+            builder.fuse_by_rules(Matcher(load_rules(rules), view, builder.order), taken)
             builder.fuse_parts(taken)
         case "O3":
             builder.grow(at_least)
@@ -174,14 +174,14 @@ class _Builder:
     def fuse_by_rules(self, matcher: Matcher, taken: set[str]) -> None:
         """Fuse what the rules match, the highest priority first; an operator is fused once.
 
-        Operators in `taken` are in a group already.
+        Operators in `taken` are in a group already. A cast is in that of what it rounds.
         """
         for rule, ops in matcher.matches(taken):
-            # An operator that is not fused yet is a group of the same name.
-            group = self._fuse(ops, self._together(ops))
+            groups = tuple(dict.fromkeys(map(self._groups.of, ops)))
+            group = self._fuse(groups, self._together(groups))
             if group is not None:
                 self._rule[group] = rule.name
-                taken.update(ops)
+                taken.update(self._groups.members(group))
 
     def grow(self, at_least: int) -> None:
         """Let operators join the group that they read most from and can join.
@@ -275,6 +275,10 @@ class Contraction:
     def of(self, node: str) -> str:
         """Return the part that `node` is in."""
         return self._of[node]
+
+    def members(self, part: str) -> Sequence[str]:
+        """Return the nodes of a part."""
+        return self._members[part]
 
     def in_order(self) -> list[list[str]]:
         """Return the nodes of all parts, in an order in which the parts can be executed."""

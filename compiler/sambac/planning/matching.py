@@ -36,7 +36,8 @@ class Matcher:
     """Rules and the graph they are matched against.
 
     A match begins with the operators that come first in `order`, which are those with a place of
-    their own. What they read through copies of clones is no part of a pattern.
+    their own. What they read through copies of clones is no part of a pattern. A cast that only
+    rounds what an operator makes is no border: who reads it reads that operator too.
     """
 
     def __init__(self, rules: Sequence[Rule], view: DataflowView, order: Sequence[str]) -> None:
@@ -47,6 +48,11 @@ class Matcher:
         }
         self._graph: nx.DiGraph[str] = nx.DiGraph(view.graph.edges)
         self._graph.add_nodes_from(order)
+        self._graph.add_edges_from(
+            (maker, reader)
+            for cast, maker in view.rounds.items()
+            for reader in view.graph.succ[cast]
+        )
         self._graph.remove_nodes_from([name for name, op in view.ops.items() if op.cloned])
         self._by_type: dict[str, list[str]] = {}
         for name in order:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -193,6 +194,18 @@ def test_each_built_in_rule_fuses_its_pattern(make_view, name: str):
     (group,) = plan_fusion(view, load_arch("sn40l"), "O1").groups
     assert group.rule == name
     assert group.ops == tuple(view.ops)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN))
+def test_rounding_between_operators_hides_no_pattern(make_view, name: str):
+    """As in models of few bits, whose kernels on the host give wide results."""
+    text, narrow = BUILT_IN[name], dict[str, int]()
+    for op, made in re.findall(r"(\w+): .*-> (\w+)$", text, re.MULTILINE):
+        text = text.replace(f"-> {made}", f"-> {made}_wide\n{op}_low: Cast({made}_wide) -> {made}")
+        narrow[made] = 32
+    view = make_view(text, sizes=narrow)
+    (group,) = plan_fusion(view, load_arch("sn40l"), "O1").groups
+    assert (group.rule, group.ops) == (name, tuple(view.ops))
 
 
 def test_every_built_in_rule_is_tested():

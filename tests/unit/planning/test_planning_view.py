@@ -232,6 +232,20 @@ def declared(text: str) -> dict[str, int]:
     return {op.name: found.values[op.outputs[0]].declared for op in found.ops.values()}
 
 
+def test_casts_that_kernels_need_are_of_the_module_that_needs_them():
+    text = """g (bfloat16[2,8] x) => (bfloat16[2,8] y) {
+        a = Softmax(x)
+        y = Sin(a)
+    }"""
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(HEADER + text)))
+    for node in model.graph:
+        node.name = f"/{node.outputs[0].name}/{node.op_type}"
+    InsertCasts().call(model)
+    modules = {op.name: op.module for op in view_of(model).ops.values()}
+    assert len(modules) > 2
+    assert all(modules.values()), modules
+
+
 def test_what_only_the_host_widens_has_the_type_of_the_model():
     """From a cast of its own on the model has what it says."""
     found = declared(
