@@ -23,6 +23,7 @@ from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, quiet
+from .doubles import spell_doubles
 from .draws import name_draws, spell_draws, told_of
 from .evaluation import as_it_evaluates
 from .export import to_onnx
@@ -148,7 +149,7 @@ def _export(
     pass_nothing_on(program)
     if training:
         name_draws(program)
-    program = spell_draws(program)
+    program = spell_doubles(spell_draws(program))
     if not options.train:
         require_no_memory(program)
     results = arrange_results(program, updates=training)
