@@ -76,7 +76,8 @@ def run() -> Report:
             f"{THREADS} threads, each engine in a process of its own; they run in turns, {ROUNDS} "
             "rounds. PyTorch runs with the faster of the fused and the foreach optimizer, and with "
             "channels_last where that is faster. Times are medians of the rounds' medians, the "
-            "ratio is to the faster of eager and torch.compile in each round."
+            "ratio is the median of the rounds' ratios to that of eager and torch.compile with the "
+            "lower median: where torch's own steps vary, it differs from the ratio of the medians."
         ),
         columns=["model", "eager, ms", "torch.compile, ms", "sambarun, ms", "ratio to the better"],
         rows=rows,
