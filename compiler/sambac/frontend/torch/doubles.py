@@ -37,7 +37,7 @@ def _is_double(value: object) -> bool:
     return isinstance(value, Tensor) and value.dtype is torch.float64
 
 
-def _of_doubles(spell: Callable[..., Tensor]) -> Callable[..., object]:
+def _of_doubles(spell: Callable[..., object]) -> Callable[..., object]:
     """Return `spell` for float64 alone; operators of other types stay."""
 
     def rule(x: object, *args: object, **kwargs: object) -> object:
@@ -72,7 +72,8 @@ def _softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
 
 
 def _hardsigmoid(x: Tensor) -> Tensor:
-    return _aten.hardtanh(x + 3, 0.0, 6.0) / 6
+    bounded: Tensor = _aten.hardtanh(x + 3, 0.0, 6.0)
+    return bounded / 6
 
 
 def _hardswish(x: Tensor) -> Tensor:
@@ -87,14 +88,14 @@ def _addcdiv(x: Tensor, one: Tensor, other: Tensor, *, value: float = 1) -> Tens
     return x + one / other * value
 
 
-def _added(x: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def _added(x: Tensor, one: Tensor, other: Tensor, *, beta: float = 1, alpha: float = 1) -> object:
     if beta == 1 and alpha == 1:
         return NotImplemented
     product = torch.matmul(one, other) * alpha
     return x * beta + product if beta else product.clone()
 
 
-def _arange(start: float, end: float, step: float = 1, **kwargs: object) -> Tensor:
+def _arange(start: float, end: float, step: float = 1, **kwargs: object) -> object:
     given = (start, end, step)
     if not all(isinstance(one, (int, float)) for one in given):
         return NotImplemented  # open sizes
@@ -118,8 +119,8 @@ def _attention(
     *,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Tensor:
-    if scale == 1:
+) -> object:
+    if scale == 1 or query.shape[-1] == 0:
         return NotImplemented
     by = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     return _aten.scaled_dot_product_attention(
@@ -127,7 +128,7 @@ def _attention(
     )
 
 
-_SPELLED: Mapping[torch._ops.OpOverload, Callable[..., Tensor]] = {
+_SPELLED: Mapping[torch._ops.OpOverload, Callable[..., object]] = {
     _aten.addcdiv.default: _addcdiv,
     _aten.addcmul.default: _addcmul,
     _aten.addmm.default: _added,
