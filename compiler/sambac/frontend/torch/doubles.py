@@ -15,36 +15,11 @@ from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
-from torch.export import ExportedProgram
 
 _aten = torch.ops.aten
 
 _ALPHA, _SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
 """The numbers of SELU."""
-
-
-def spell_doubles(program: ExportedProgram) -> ExportedProgram:
-    """Return `program`, which is functional, with such operators of float64 spelled out."""
-    found = (node for node in program.graph.nodes if node.target in _SPELLED)
-    if not any(_is_double(node.meta["val"]) for node in found):
-        return program
-    rules = {operator: _of_doubles(spell) for operator, spell in _SPELLED.items()}
-    spelled: ExportedProgram = program.run_decompositions(rules)
-    return spelled
-
-
-def _is_double(value: object) -> bool:
-    return isinstance(value, Tensor) and value.dtype is torch.float64
-
-
-def _of_doubles(spell: Callable[..., object]) -> Callable[..., object]:
-    """Return `spell` for float64 alone; operators of other types stay."""
-
-    def rule(x: object, *args: object, **kwargs: object) -> object:
-        wanted = _is_double(x) or kwargs.get("dtype") is torch.float64
-        return spell(x, *args, **kwargs) if wanted else NotImplemented
-
-    return rule
 
 
 def _leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -128,7 +103,7 @@ def _attention(
     )
 
 
-_SPELLED: Mapping[torch._ops.OpOverload, Callable[..., object]] = {
+SPELLED: Mapping[torch._ops.OpOverload, Callable[..., object]] = {
     _aten.addcdiv.default: _addcdiv,
     _aten.addcmul.default: _addcmul,
     _aten.addmm.default: _added,
@@ -145,3 +120,4 @@ _SPELLED: Mapping[torch._ops.OpOverload, Callable[..., object]] = {
     _aten.selu.default: _selu,
     _aten.softplus.default: _softplus,
 }
+"""What says each in other operators, of the same operands; `NotImplemented` where it is exact."""

@@ -23,12 +23,11 @@ from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, quiet
-from .doubles import spell_doubles
 from .draws import name_draws, spell_draws, told_of
 from .evaluation import as_it_evaluates
 from .export import to_onnx
 from .files import made_by, program_from
-from .fitting import give_axes, give_one_type, pass_nothing_on
+from .fitting import give_axes, give_one_type, pass_nothing_on, spell_doubles
 from .functional import functional
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of, module_name
