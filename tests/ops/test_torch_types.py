@@ -42,6 +42,28 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "a tensor of such": lambda x: torch.full_like(x, 0.7, dtype=torch.float64),
     "such as a factor": lambda x: torch.add(x / 1, x / 1, alpha=0.1),
     "such among others": lambda x: (x / 1).masked_fill(x > 0, 0.7),
+    "such in a range": lambda x: torch.arange(0.1, 0.45, 0.1, dtype=torch.float64) + 0 * x.sum(),
+    "such before a fill": lambda x: (x / 1).clone().fill_(0.7),
+    "such of activations": lambda x: (
+        F.leaky_relu(x / 1, 0.1)
+        + F.elu(x / 1, 0.3)
+        + F.celu(x / 1, 0.3)
+        + F.selu(x / 1)
+        + F.softplus(x / 1, 0.7, 1.1)
+        + F.hardswish(x / 1)
+        + F.hardsigmoid(x / 1)
+    ),
+    "such of sums": lambda x: (
+        torch.addcmul(x / 1, x / 1, x / 1, value=0.1)
+        + torch.addcdiv(x / 1, x / 1, x.abs() + 1.5, value=0.7)
+    ),
+    "such of products": lambda x: (
+        torch.addmm(*[x.reshape(-1, 1) / 8] * 2, x.reshape(1, -1)[:, :1] / 1, beta=0.1, alpha=0.7)
+        + 0.3 * ((x.reshape(-1, 1) / 1) @ (x.reshape(1, -1)[:, :1] / 1))
+    ),
+    "such of attention": lambda x: F.scaled_dot_product_attention(
+        *[x.reshape(1, 1, -1, 1) / 4] * 3, scale=0.3
+    ),
     "remainder by number": lambda x: torch.remainder(x, 2.5),
     "remainder by tensor": lambda x: torch.remainder(x, T(2)),
     "remainder of number": lambda x: torch.remainder(7, x.abs() + 1),
@@ -134,12 +156,12 @@ _AT_LIMITS = {
     "softshrink": F.softshrink,
 }
 
-_NUMPY = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16}
+_NUMPY = {torch.bfloat16: ml_dtypes.bfloat16, torch.float16: np.float16, torch.float64: np.float64}
 
 
 @pytest.mark.parametrize("dtype", _NUMPY)
-def test_gradients_at_limits_in_half_types(dtype: torch.dtype) -> None:
-    """What is computed in a wider type has the stops of the narrow one."""
+def test_gradients_at_limits_in_other_types(dtype: torch.dtype) -> None:
+    """What is computed in a wider type, or spelled out, has the stops of its own type."""
     x = T([-1.0, -0.1, -0.0, 0.0, 0.1, 0.5, 0.7, 5.0, 6.0, 7.0]).to(dtype)
 
     def all_of(x: torch.Tensor) -> torch.Tensor:
@@ -152,8 +174,8 @@ def test_gradients_at_limits_in_half_types(dtype: torch.dtype) -> None:
         seed = torch.zeros(len(_AT_LIMITS), len(x))
         seed[at] = 1
         (wanted,) = torch.autograd.grad(all_of(leaf), leaf, seed)
-        narrow = leaf.detach().float().numpy().astype(_NUMPY[dtype])
-        found = executable.run({"args_0": narrow, "output__grad": seed.numpy()})["args_0__grad"]
+        given = leaf.detach().double().numpy().astype(_NUMPY[dtype])
+        found = executable.run({"args_0": given, "output__grad": seed.numpy()})["args_0__grad"]
         np.testing.assert_allclose(
             np.asarray(found, np.float32), wanted.float().numpy(), atol=2e-2, err_msg=name
         )

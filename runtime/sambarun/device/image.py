@@ -106,7 +106,10 @@ class Image:
     def __init__(self, file: pef.PefFile, tuning: Tuning) -> None:
         self.file = file
         self.program = file.program
-        self.tuning = tuning._replace(moves=not is_training(file.program))
+        self.tuning = tuning._replace(
+            moves=not is_training(file.program),
+            scales=all(symbol.dtype != dtypes.DOUBLE for symbol in file.program.symbols),
+        )
         self.checks = Checks(file)
         self._clean_up: weakref.finalize[..., Image] | None = None
         self._users: weakref.WeakSet[object] = weakref.WeakSet()

@@ -24,7 +24,8 @@ from .threads import Threads, needs_shared_pool
 
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
-_NO_MOVES = ("optimization.disable_specified_optimizers", "TransposeOptimizer")
+_LEFT_OUT = "optimization.disable_specified_optimizers"
+_MOVES, _SCALES = "TransposeOptimizer", "MatMulScaleFusion"
 
 
 class Tuning(NamedTuple):
@@ -34,7 +35,8 @@ class Tuning(NamedTuple):
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
     With `moves` that takes in its Transposes: it brings them together, which removes some of a
     model that was exported so. Those of a step are where they cost least, and one made of two may
-    move single elements where the two move rows.
+    move single elements where the two move rows. With `scales` numbers that products are scaled
+    with become attributes, which have the digits of float32.
     `provider` has the kernels. Sessions keep the times of their operators for `profiling`
     where `profiles` is a folder for that.
     """
@@ -43,6 +45,7 @@ class Tuning(NamedTuple):
     prepack: bool = True
     optimize: bool = True
     moves: bool = True
+    scales: bool = True
     provider: Provider = CPU
     profiles: str = ""
 
@@ -107,8 +110,10 @@ def _create(
         options.add_session_config_entry("session.disable_prepacking", "1")
     if not tuning.optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    if not tuning.moves:
-        options.add_session_config_entry(*_NO_MOVES)
+    wanted = {_MOVES: tuning.moves, _SCALES: tuning.scales}
+    left = [name for name, pays_off in wanted.items() if not pays_off]
+    if left:
+        options.add_session_config_entry(_LEFT_OUT, ";".join(left))
     return tuning.provider.open(model, options)
 
 

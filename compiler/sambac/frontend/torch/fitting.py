@@ -33,7 +33,7 @@ the operands beside it; a cast has none, and 0.1 became a float32 first.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from typing import Any
@@ -52,6 +52,7 @@ from torch.onnx._internal.fx.passes.type_promotion import (
     TypePromotionSnapshot,
 )
 
+from .doubles import SPELLED
 from .guards import replaced
 
 _aten = torch.ops.aten
@@ -254,6 +255,30 @@ def _type_of_nothing(node: fx.Node) -> torch.dtype | None:
     if not isinstance(value, torch.Tensor) or has_free_symbols(value):
         return None
     return value.dtype if value.numel() == 0 else None
+
+
+def spell_doubles(program: ExportedProgram) -> ExportedProgram:
+    """Return `program`, which is functional, with such operators of float64 spelled out."""
+    found = (node for node in program.graph.nodes if node.target in SPELLED)
+    if not any(_is_double(node.meta["val"]) for node in found):
+        return program
+    rules = {operator: _of_doubles(spell) for operator, spell in SPELLED.items()}
+    spelled: ExportedProgram = program.run_decompositions(rules)
+    return spelled
+
+
+def _is_double(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype is torch.float64
+
+
+def _of_doubles(spell: Callable[..., object]) -> Callable[..., object]:
+    """Return `spell` for float64 alone; operators of other types stay."""
+
+    def rule(x: object, *args: object, **kwargs: object) -> object:
+        wanted = _is_double(x) or kwargs.get("dtype") is torch.float64
+        return spell(x, *args, **kwargs) if wanted else NotImplemented
+
+    return rule
 
 
 @contextmanager

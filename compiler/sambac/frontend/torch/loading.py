@@ -27,7 +27,7 @@ from .draws import name_draws, spell_draws, told_of
 from .evaluation import as_it_evaluates
 from .export import to_onnx
 from .files import made_by, program_from
-from .fitting import give_axes, give_one_type, pass_nothing_on
+from .fitting import give_axes, give_one_type, pass_nothing_on, spell_doubles
 from .functional import functional
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of, module_name
@@ -148,7 +148,7 @@ def _export(
     pass_nothing_on(program)
     if training:
         name_draws(program)
-    program = spell_draws(program)
+    program = spell_doubles(spell_draws(program))
     if not options.train:
         require_no_memory(program)
     results = arrange_results(program, updates=training)

@@ -200,11 +200,20 @@ def _weights(
     beside = 1 if all(before == after for before, after, _ in others) else 2
     shape, goal, scales = [1] * kind.axes, [beside] * kind.axes, [float(beside)] * kind.axes
     shape[axis], goal[axis], scales[axis] = size, wanted, factor
+
+    def resized(units: torch.Tensor) -> torch.Tensor:
+        made = kind.kernel(units.reshape(1, size, *shape), goal, *kind.corners, *scales)
+        return made.movedim(2 + axis, 2).reshape(size, wanted, -1)[:, :, 0]
+
+    return of_units(resized, size, torch.float64 if double else torch.float32)
+
+
+def of_units(
+    kernel: Callable[[torch.Tensor], torch.Tensor], size: int, dtype: torch.dtype
+) -> np.ndarray:
+    """Return what `kernel` makes of the unit matrix of `size` rows: the weights that it has."""
     with unset_fake_temporarily():
-        dtype = torch.float64 if double else torch.float32
-        units = torch.eye(size, dtype=dtype).reshape(1, size, *shape)
-        made = kind.kernel(units, goal, *kind.corners, *scales)
-        return made.movedim(2 + axis, 2).reshape(size, wanted, -1)[:, :, 0].numpy()
+        return kernel(torch.eye(size, dtype=dtype)).numpy()
 
 
 def _along(kind: _Interpolation, x: ir.Value, axis: int, weights: np.ndarray) -> ir.Value:

@@ -17,9 +17,9 @@ from onnxscript.function_libs.torch_lib.ops.nn import (
     aten__upsample_bicubic2d_aa,
     aten__upsample_bilinear2d_aa,
 )
-from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from .operators import constant, is_float, number, op, rank, sizes, stop, typed
+from .resizing import of_units
 
 _LINEAR, _NEAREST, _CUBIC = 0, 1, 2
 _ZEROS, _BORDER, _REFLECTION = 0, 1, 2
@@ -134,7 +134,9 @@ def _weights(
     """
     assert like.dtype is not None
     size, wanted, factor = axis
-    with unset_fake_temporarily():
-        units = torch.eye(size, dtype=torch.float64)[None, None]
-        made = _KERNELS[mode](units, [wanted, size], align_corners, factor, None)
-        return made[0, 0].numpy().astype(like.dtype.numpy())
+
+    def resized(units: torch.Tensor) -> torch.Tensor:
+        goal = [wanted, size]
+        return _KERNELS[mode](units[None, None], goal, align_corners, factor, None)[0, 0]
+
+    return of_units(resized, size, torch.float64).astype(like.dtype.numpy())
