@@ -24,15 +24,10 @@ _STEPS = 200
 _STEP = tuple(
     sambarun.Selection((kind,), train=kind == "FWD") for kind in ("ZEROGRAD", "FWD", "BCKWD", "OPT")
 )
-_STAGES: Mapping[float, tuple[int, int, int]] = {
-    0.3: (128, 64, 8),
-    1: (256, 96, 6),
-    4: (384, 192, 6),
-    20: (512, 512, 6),
-}
-"""Width, rows and layers of stages that take about so many milliseconds with a thread."""
-_TURN = 300.0
-"""Milliseconds of microbatches in a turn."""
+_STAGES = ((128, 64, 8), (256, 96, 6), (384, 192, 6), (512, 512, 6))
+"""Width, rows and layers of stages, the quicker ones first."""
+_TURN = 0.3
+"""Seconds of microbatches in a turn."""
 
 Way = Callable[[], float]
 """Runs something so often, and returns the seconds that one of it took."""
@@ -57,9 +52,9 @@ def microbatches(rounds: int) -> dict[str, dict[str, tuple[float, float]]]:
     }
 
 
-def overlaps(rounds: int) -> dict[float, float]:
-    """Return how many microbatches two devices give for one of the same in sequence, by stage."""
-    return {ms: _overlap(rounds, ms, *sizes) for ms, sizes in _STAGES.items()}
+def overlaps(rounds: int) -> list[tuple[float, float]]:
+    """Return the seconds of a stage, and how many microbatches two give for one in sequence."""
+    return [_overlap(rounds, *sizes) for sizes in _STAGES]
 
 
 def step(rounds: int) -> dict[str, float]:
@@ -149,14 +144,13 @@ def _training(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> dict[str, W
     }
 
 
-def _overlap(rounds: int, ms: float, width: int, rows: int, layers: int) -> float:
+def _overlap(rounds: int, width: int, rows: int, layers: int) -> tuple[float, float]:
     first = _placed("first", _layers(width, layers))
     _placed("second", _layers(width, layers))
     x = torch.randn(1, rows, width)
     results = pybuda.initialize_pipeline(training=False, sample_inputs=(x,))
-    count = max(10, int(_TURN / ms / 2))
 
-    def infer(in_sequence: bool) -> float:
+    def infer(in_sequence: bool, count: int) -> float:
         for _ in range(count):
             first.push_to_inputs(x)
 
@@ -167,9 +161,11 @@ def _overlap(rounds: int, ms: float, width: int, rows: int, layers: int) -> floa
 
         return _timed(work) / count
 
-    gained = [infer(True) / infer(False) for _ in range(rounds + 1)]
+    count = max(10, int(_TURN / min(infer(True, 10) for _ in range(3))))
+    turns = [(infer(True, count), infer(False, count)) for _ in range(rounds + 1)][1:]
     pybuda.shutdown()
-    return statistics.median(gained[1:])
+    seconds = statistics.median(alone for alone, _ in turns) / 2
+    return seconds, statistics.median(alone / together for alone, together in turns)
 
 
 def _layers(width: int, count: int) -> nn.Sequential:

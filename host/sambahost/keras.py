@@ -40,9 +40,12 @@ class KerasModule(nn.Module):
             self.register_parameter(name if name not in self._parameters else f"{name}_{index}",
                                     nn.Parameter(value))  # fmt: skip
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs, without structure."""
-        found: tuple[Tensor, ...] = _Taped.apply(self, len(inputs), *inputs, *self.parameters())  # type: ignore[no-untyped-call]
+    def forward(self, *inputs: Tensor, **named: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs, without structure, of inputs in order and by their names in Keras."""
+        given = (*inputs, *named.values())
+        found: tuple[Tensor, ...] = _Taped.apply(
+            self, tuple(named), len(given), *given, *self.parameters()
+        )  # type: ignore[no-untyped-call]
         return found
 
     def write(self) -> None:
@@ -50,8 +53,13 @@ class KerasModule(nn.Module):
         for variable, value in zip(self._model.trainable_variables, self.parameters(), strict=True):
             variable.assign(value.detach().numpy())
 
-    def run(self, inputs: Sequence[Tensor], values: Sequence[Tensor]) -> tuple[Any, Any, Any]:
-        """Return the tape, what it watches, and the outputs, all of TensorFlow."""
+    def run(
+        self, names: Sequence[str], inputs: Sequence[Tensor], values: Sequence[Tensor]
+    ) -> tuple[Any, Any, Any]:
+        """Return the tape, what it watches, and the outputs, all of TensorFlow.
+
+        The last `inputs` have `names`.
+        """
         tf, variables = self._tf, self._model.trainable_variables
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value.detach().numpy())
@@ -62,7 +70,9 @@ class KerasModule(nn.Module):
             for tensor in given:
                 if tensor.dtype.is_floating:
                     tape.watch(tensor)
-            outputs = tf.nest.flatten(self._model(*given, **mode))
+            ordered, last = given[: len(given) - len(names)], given[len(given) - len(names) :]
+            named = dict(zip(names, last, strict=True))
+            outputs = tf.nest.flatten(self._model(*ordered, **named, **mode))
         return tape, [*given, *variables], outputs
 
 
@@ -70,8 +80,10 @@ class _Taped(torch.autograd.Function):
     """A forward pass of TensorFlow, and the backward pass of its tape."""
 
     @staticmethod
-    def forward(ctx: Any, module: KerasModule, count: int, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.tape, ctx.watched, ctx.outputs = module.run(tensors[:count], tensors[count:])
+    def forward(
+        ctx: Any, module: KerasModule, names: Sequence[str], count: int, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.tape, ctx.watched, ctx.outputs = module.run(names, tensors[:count], tensors[count:])
         ctx.convert = module._tf.convert_to_tensor
         return tuple(torch.from_numpy(output.numpy().copy()) for output in ctx.outputs)
 
@@ -80,4 +92,4 @@ class _Taped(torch.autograd.Function):
         starts = [ctx.convert(gradient.numpy()) for gradient in gradients]
         found = ctx.tape.gradient(ctx.outputs, ctx.watched, output_gradients=starts)
         back = (None if g is None else torch.from_numpy(g.numpy().copy()) for g in found)
-        return (None, None, *back)
+        return (None, None, None, *back)

@@ -47,12 +47,25 @@ def test_a_model_of_keras(module: pybuda.TFModule) -> None:
     assert torch.allclose(found.value(), peer_of(module)(X), atol=1e-6)
     (called,) = module.call(X)
     assert torch.equal(called, found.value())
+    (named,) = module.forward(inputs=X)
+    assert torch.equal(named, called)
     pybuda.shutdown()
     pybuda.TTDevice("tt0", module=module)
     with pytest.raises(pybuda.PyBudaError, match="'model' is a model of TensorFlow; place it on a"):
         pybuda.run_inference(inputs=[X])
     with pytest.raises(pybuda.PyBudaError, match=r"a Linear came; a tf\.keras\.Model was"):
         pybuda.TFModule("model", nn.Linear(1, 1))
+
+
+def test_gradients_flow_back_through_forward(module: pybuda.TFModule) -> None:
+    x, expected = (X.clone().requires_grad_() for _ in range(2))
+    (result,) = module.forward(inputs=x)
+    module.backward((result, torch.ones_like(result)))
+    peer = peer_of(module)
+    peer(expected).sum().backward()
+    assert torch.allclose(x.grad, expected.grad, atol=1e-6)
+    kernel = module.module.get_parameter(module.get_parameters()[0].get_name())
+    assert torch.allclose(kernel.grad.T, peer[0].weight.grad, atol=1e-6)
 
 
 def test_it_trains_in_front_of_a_device(module: pybuda.TFModule) -> None:
