@@ -36,8 +36,9 @@ def run() -> Report:
             "medians of the rounds; calls for one push it, too, and wait for it. Stages: "
             "microbatches a second of two equal perceptrons on two devices with a thread for each, "
             "over those of the same devices in sequence, in turns; a stage's time is half "
-            "of a microbatch's in sequence. Step: forward, backward and update of a perceptron 784-256-256-10 with one sample, "
-            "loss on the device, by torch in eager mode and by `run_training`, one thread."
+            "of a microbatch's in sequence. Step: forward, backward and update of a perceptron "
+            "784-256-256-10 with one sample, loss on the device, by torch in eager mode and by "
+            "`run_training`, one thread."
         ),
         columns=["what", "measured", "compared", "limit"],
         rows=_rows(imports, found),

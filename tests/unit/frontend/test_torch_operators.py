@@ -183,6 +183,37 @@ def test_attention_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_near(got[name], want, what=name)
 
 
+def test_attention_with_more_axes_or_batches_that_spread() -> None:
+    torch.manual_seed(0)
+    query, key, few = (
+        torch.randn(2, 3, 4, 5, 8),
+        torch.randn(2, 3, 4, 6, 8),
+        torch.randn(4, 2, 5, 8),
+    )
+    mask = torch.rand(3, 4, 5, 6) > 0.3
+    mask[1, 0, 2] = False
+
+    def results(q: torch.Tensor, k: torch.Tensor, f: torch.Tensor) -> Results:
+        attend = functional.scaled_dot_product_attention
+        return {
+            "five": attend(q, k, k, attn_mask=mask),
+            "five, bias": attend(q, k, k, attn_mask=mask.to(q.dtype), scale=0.3),
+            "five, causal": attend(q, q, q, is_causal=True),
+            "five, groups": attend(q, k[:, :, :2], k[:, :, 2:], enable_gqa=True),
+            "causal groups": attend(f.repeat(1, 2, 1, 1), f, f, is_causal=True, enable_gqa=True),
+            "one query": attend(q[:1, 0], k[:, 0], k[:, 0]),
+            "one key": attend(q[:, 0], k[:1, 0], k[:1, 0]),
+            "one head": attend(q[0], k[0, :, :1], k[0, :, :1]),
+            "fewer axes of query": attend(q[0, 0, 0], k[0], k[0]),
+            "fewer axes of key": attend(q[0], k[0, 0, 0], k[0, 0, 0]),
+        }
+
+    inputs = (query, key, few)
+    got = run_training(training_source(Lambda(results), *inputs), *inputs)
+    for name, want in results(*exactly(inputs)).items():
+        assert_near(got[name], want, what=name)
+
+
 def test_operators_without_a_form_are_refused() -> None:
     with pytest.raises(CompileError, match=r"proj_size"):
         training_source(nn.LSTM(4, 3, proj_size=2), torch.randn(5, 2, 4))

@@ -1,4 +1,4 @@
-"""Attention with dropout: the exporter leaves the dropout out."""
+"""Attention with dropout or with more axes: the exporter leaves them out."""
 
 from __future__ import annotations
 
@@ -24,28 +24,46 @@ def attention(
     """softmax(scale * q k^T + mask) v, with dropout of the weights; scale is 1 / sqrt(E) if None.
 
     Shapes: query [B, H, L, E], key [B, K, S, E], value [B, K, S, V], mask broadcast to
-    [B, H, L, S]. H is a multiple of K. Leading axes may be missing.
+    [B, H, L, S]. H is a multiple of K. Leading axes may be missing, and there may be more of them.
     """
-    missing = 4 - rank(query)
+    missing = max(0, 4 - max(map(rank, (query, key, value))))
     query, key, value = (with_axes(x, missing) for x in (query, key, value))
-    if dropout_p == 0:
+    if dropout_p == 0 and _is_common(query, key, value):
         result = op.Attention(query, key, value, attn_mask, is_causal=int(is_causal), scale=scale)
     else:
-        weights = _weights(query, _repeated(key, query), attn_mask, is_causal, scale)
-        result = op.MatMul(dropped(weights, dropout_p), _repeated(value, query))
+        lengths = sizes(query)[-2], sizes(key)[-2]
+        factor = 1 / math.sqrt(sizes(query)[-1]) if scale is None else scale
+        if enable_gqa:
+            key, value = _repeated(key, query), _repeated(value, query)
+        scores = op.MatMul(op.Mul(query, factor), _turned(key))
+        weights = _weights(scores, lengths, attn_mask, is_causal)
+        kept = dropped(weights, dropout_p) if dropout_p else weights
+        result = op.MatMul(kept, value)
     return op.Squeeze(result, list(range(missing))) if missing else result
 
 
+def _is_common(*operands: ir.Value) -> bool:
+    """Tell whether `operands` have four axes and one batch, as ONNX has them."""
+    shapes = [x.shape for x in operands]
+    if any(shape is None for shape in shapes):
+        return True
+    batches = [shape[0] for shape in shapes if shape is not None and len(shape) == 4]
+    known = {size for size in batches if isinstance(size, int)}
+    return len(batches) == len(operands) and len(known) <= 1
+
+
+def _turned(x: ir.Value) -> ir.Value:
+    *leading, length, width = range(rank(x))
+    return op.Transpose(x, perm=[*leading, width, length])
+
+
 def _weights(
-    query: ir.Value, key: ir.Value, mask: ir.Value | None, is_causal: bool, scale: float | None
+    scores: ir.Value, lengths: tuple[int, int], mask: ir.Value | None, is_causal: bool
 ) -> ir.Value:
-    factor = 1 / math.sqrt(sizes(query)[-1]) if scale is None else scale
-    scores = op.MatMul(op.Mul(query, factor), op.Transpose(key, perm=[0, 1, 3, 2]))
     if is_causal:
-        assert query.dtype is not None
-        below = np.tri(sizes(query)[2], sizes(key)[2], dtype=bool)
-        bias = np.where(below, 0, -np.inf).astype(query.dtype.numpy())
-        return op.Softmax(op.Add(scores, constant(bias)), axis=-1)
+        below = np.tri(*lengths, dtype=bool)
+        bias = op.CastLike(constant(np.where(below, 0, -np.inf).astype(np.float32)), scores)
+        return op.Softmax(op.Add(scores, bias), axis=-1)
     if mask is None:
         return op.Softmax(scores, axis=-1)
     if mask.dtype != ir.DataType.BOOL:
@@ -58,10 +76,13 @@ def _weights(
 
 def _repeated(x: ir.Value, query: ir.Value) -> ir.Value:
     """Return `x` with each of its heads repeated, so that it has as many as `query`."""
-    batch, heads, length, width = sizes(x)
-    groups = sizes(query)[1] // heads
+    *batch, heads, length, width = sizes(x)
+    groups = sizes(query)[-3] // heads
     if groups == 1:
         return x
-    shape = np.asarray([batch, heads, groups, length, width], np.int64)
-    each = op.Expand(op.Unsqueeze(x, [2]), constant(shape))
-    return op.Reshape(each, constant(np.asarray([batch, heads * groups, length, width], np.int64)))
+    shape = np.asarray([*batch, heads, groups, length, width], np.int64)
+    each = op.Expand(op.Unsqueeze(x, [-3]), constant(shape))
+    whole = (*batch, heads * groups, length, width)
+    result = op.Reshape(each, constant(np.asarray(whole, np.int64)))
+    result.shape = ir.Shape(whole)
+    return result
