@@ -152,68 +152,6 @@ def test_masks_that_keep_all_or_nothing() -> None:
     np.testing.assert_array_equal(run_training(source, torch.full((4,), 3.0))["output"], 3.0)
 
 
-def test_attention_with_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is written out where the operator cannot drop, here with a dropout that keeps all."""
-    from sambac.frontend.torch.translations import attention
-
-    monkeypatch.setattr(attention, "dropped", lambda x, p: x)
-    torch.manual_seed(0)
-    query, key, few = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8), torch.randn(2, 2, 6, 8)
-    mask = torch.rand(5, 6) > 0.3
-    mask[1] = False
-
-    def results(drop: float, q: torch.Tensor, k: torch.Tensor, f: torch.Tensor) -> Results:
-        def attend(*tensors: torch.Tensor, **settings: object) -> torch.Tensor:
-            sdpa = functional.scaled_dot_product_attention
-            return sdpa(*tensors, dropout_p=drop, **settings)  # type: ignore[arg-type]
-
-        return {
-            "plain": attend(q, k, k),
-            "causal": attend(q, k, k, is_causal=True),
-            "mask": attend(q, k, k, attn_mask=mask),
-            "bias": attend(q, k, k, attn_mask=mask.to(q.dtype)),
-            "scale": attend(q, k, k, scale=0.3),
-            "groups": attend(q, f, f, enable_gqa=True),
-            "three_axes": attend(q[0], k[0], k[0], attn_mask=mask),
-        }
-
-    inputs = (query, key, few)
-    got = run_training(training_source(Lambda(lambda *x: results(0.5, *x)), *inputs), *inputs)
-    for name, want in results(0.0, *exactly(inputs)).items():
-        assert_near(got[name], want, what=name)
-
-
-def test_attention_with_more_axes_or_batches_that_spread() -> None:
-    torch.manual_seed(0)
-    query, key, few = (
-        torch.randn(2, 3, 4, 5, 8),
-        torch.randn(2, 3, 4, 6, 8),
-        torch.randn(4, 2, 5, 8),
-    )
-    mask = torch.rand(3, 4, 5, 6) > 0.3
-    mask[1, 0, 2] = False
-
-    def results(q: torch.Tensor, k: torch.Tensor, f: torch.Tensor) -> Results:
-        attend = functional.scaled_dot_product_attention
-        return {
-            "five": attend(q, k, k, attn_mask=mask),
-            "five, bias": attend(q, k, k, attn_mask=mask.to(q.dtype), scale=0.3),
-            "five, causal": attend(q, q, q, is_causal=True),
-            "five, groups": attend(q, k[:, :, :2], k[:, :, 2:], enable_gqa=True),
-            "causal groups": attend(f.repeat(1, 2, 1, 1), f, f, is_causal=True, enable_gqa=True),
-            "one query": attend(q[:1, 0], k[:, 0], k[:, 0]),
-            "one key": attend(q[:, 0], k[:1, 0], k[:1, 0]),
-            "one head": attend(q[0], k[0, :, :1], k[0, :, :1]),
-            "fewer axes of query": attend(q[0, 0, 0], k[0], k[0]),
-            "fewer axes of key": attend(q[0], k[0, 0, 0], k[0, 0, 0]),
-        }
-
-    inputs = (query, key, few)
-    got = run_training(training_source(Lambda(results), *inputs), *inputs)
-    for name, want in results(*exactly(inputs)).items():
-        assert_near(got[name], want, what=name)
-
-
 def test_operators_without_a_form_are_refused() -> None:
     with pytest.raises(CompileError, match=r"proj_size"):
         training_source(nn.LSTM(4, 3, proj_size=2), torch.randn(5, 2, 4))
@@ -409,14 +347,3 @@ def test_bags_of_embeddings(name: str) -> None:
     assert_near(got["output"], loss, what="loss")
     size = float(exact.weight.grad.abs().max())
     assert_near(weight, exact.weight - exact.weight.grad, size=size, what="weight")
-
-
-def test_a_mask_that_nobody_calls_causal() -> None:
-    layer = nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True)
-    encoder = nn.TransformerEncoder(layer, 1)
-    x, padding = torch.randn(2, 3, 8), torch.tensor([[0.0, 0.0, -torch.inf]] * 2)
-    mask = nn.Transformer.generate_square_subsequent_mask(3)
-    source = training_source(encoder, x, {"mask": mask, "src_key_padding_mask": padding})
-    wide = exactly({"mask": mask, "src_key_padding_mask": padding})
-    want = exactly(encoder)(x.double(), **wide)
-    assert_near(run_training(source, x, mask, padding)["output"], want)

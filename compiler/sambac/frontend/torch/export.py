@@ -6,9 +6,8 @@ one. So they are inputs of the graph while it runs, and initializers again after
 It also takes 1e-8 for 0 and 1.000001 for 1; while it runs, here, it does not. Its rules that remove
 `x + 0` and `x * 1` compare numbers with a tolerance, so that they remove the epsilon of `log(x +
 1e-8)` too, and a decay of 0.999999. And what is added at all rows, it takes for what is written.
-Nor does it ask whether what it fuses into an operator is of the shapes that this one takes.
-
-Of the operators of a program without an ONNX form it names the first; here all are told.
+Nor does it ask whether what it fuses into an operator is of the shapes that this one takes, or
+whether bounds cross: `relu(clamp(x, max=-1))` is 0, and one Clip of both bounds is -1.
 """
 
 from __future__ import annotations
@@ -16,26 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import onnx_ir as ir
 import torch
+from onnx_ir.convenience import get_const_tensor
 from onnx_ir.tensor_adapters import TorchTensor
 from onnxscript.rewriter import _ir_utils, _matcher
 from onnxscript.rewriter._basics import MatchContext
 from onnxscript.rewriter.rules.common import no_op_static_scatter_nd_rule as all_rows_rule
+from onnxscript.rewriter.rules.common import successive_clip_rule, successive_relu_clip_rule
+from onnxscript.rewriter.rules.common._fuse_relus_clips import _FuseReluClipBase
 from onnxscript.rewriter.rules.fusion import _rms_normalization, _rotary_embedding
 from onnxscript.version_converter import convert_version
-from torch import fx
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 from torch.onnx._internal.exporter import _ir_passes
 from torch.onnx._internal.exporter._constants import LOCAL_FUNCTION_DOMAIN
-from torch.onnx._internal.exporter._decomp import (
-    create_onnx_friendly_decomposition_table,
-    get_onnx_implemented_overloads,
-)
-from torch.onnx._internal.exporter._registration import ONNXRegistry
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
@@ -43,17 +40,17 @@ from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
 from sambac.graph.opsets import mark_differing
-from sambac.graph.origins import MODULE_SCOPES, last_line
+from sambac.graph.origins import MODULE_SCOPES
 
 from .capture import quiet
 from .errors import refusal
 from .fitting import compared_in_their_types, numbers_in_float64
+from .forms import require_forms
+from .functional import views_of_any_strides
 from .guards import replaced
-from .kept_bounds import kept_bounds
 from .names import kept_names, name_outputs, new_names
 from .shortcuts import decomposed_once, rules_where_they_begin
 from .states import ModuleStates, has_no_content
-from .strides import views_of_any_strides
 from .translations import translations
 from .translations.operators import MARKED, STOP_DOMAIN
 from .writes import Results
@@ -327,6 +324,32 @@ def kept_shapes() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def kept_bounds() -> Iterator[None]:
+    """Let one Clip be made of two, or of one and a Relu, only where its bounds do not cross."""
+    with ExitStack() as stack:
+        for rule in (successive_clip_rule, successive_relu_clip_rule):
+            owner = rule._condition_function.__self__
+            both = _where(partial(_are_in_order, owner), rule._condition_function)
+            stack.enter_context(replaced(rule, "_condition_function", both))
+        yield
+
+
+def _are_in_order(rule: _FuseReluClipBase, **values: ir.Value) -> bool:
+    """Tell whether the bounds of the Clip that `rule` would make are known, and in order."""
+    names = ("out_first_clip", "out_second_clip")
+    first, second = (values[name].producer() if name in values else None for name in names)
+    if first is None or not all(map(_has_constants, (first, second))):
+        return False
+    low, high = rule.compute_clip_min_max(first, second)
+    return low is None or high is None or bool(low.numpy() <= high.numpy())
+
+
+def _has_constants(clip: ir.Node | None) -> bool:
+    bounds = () if clip is None else clip.inputs[1:]
+    return all(bound is None or get_const_tensor(bound) is not None for bound in bounds)
+
+
 def _where(fits: Callable[..., bool], condition: Callable[..., object]) -> Callable[..., object]:
     def both(context: MatchContext, **values: ir.Value) -> object:
         return fits(**values) and condition(context, **values)
@@ -354,43 +377,3 @@ def _rotates(x: ir.Value, freqs: ir.Value, **_: object) -> bool:
 def _are_one(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
     """Tell whether two sizes are known to be equal; those without a name are not."""
     return size == other and not (isinstance(size, ir.SymbolicDim) and size.value is None)
-
-
-Translations = Mapping[Callable[..., object], object]
-
-
-def require_forms(
-    name: str, program: ExportedProgram, translations: Translations, opset: int
-) -> None:
-    """Raise `CompileError` with the operators that nothing translates, if there are several.
-
-    `name` is what messages call the program; `translations` are those beside the exporter's own
-    for the operator set `opset`.
-    """
-    registry = ONNXRegistry.from_torchlib(opset_version=opset)
-    known = {*translations, *get_onnx_implemented_overloads(registry)}
-    try:
-        simpler = program.run_decompositions(create_onnx_friendly_decomposition_table(known))
-    except Exception:  # as code of PyTorch's may raise anything; the caller tells of the first one
-        return
-    missing: dict[str, str] = {}
-    for node in _operators(simpler):
-        if node.target not in known:
-            place = last_line(node.meta.get("stack_trace") or "")
-            text = str(node.target).removesuffix(".default")
-            missing.setdefault(text, f"{text}{f' at {place}' if place else ''}")
-    if len(missing) > 1:
-        raise CompileError(
-            f"{name} cannot be exported: these operators of it have no ONNX form; write it with "
-            f"others: {listed([*missing.values()])}"
-        )
-
-
-def _operators(program: ExportedProgram) -> list[fx.Node]:
-    return [
-        node
-        for module in program.graph_module.modules()
-        if isinstance(module, fx.GraphModule)
-        for node in module.graph.nodes
-        if isinstance(node.target, torch._ops.OpOverload) and "_assert_" not in str(node.target)
-    ]

@@ -12,7 +12,8 @@ model takes to compile would go into recording it.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -22,6 +23,8 @@ from torch._C import DispatchKey
 from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._export.verifier import SpecViolationError
 from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -36,12 +39,12 @@ from .pairs import on_parts
 from .regions import without_regions
 from .shortcuts import has_known_type
 from .states import is_complex
-from .strides import views_of_any_strides
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _RESHAPE = torch.ops.aten.reshape.default
 _VIEWS = (_RESHAPE, torch.ops.aten.flatten.using_ints, torch.ops.aten.unflatten.int)
 _VIEW = torch.ops.aten.view.default
+_STRIDED = (_VIEW, torch.ops.aten._unsafe_view.default)
 _DROPOUT = torch.ops.aten.dropout.default
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
 _CLONE = torch.ops.aten.clone.default
@@ -84,6 +87,33 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
         except _REFUSALS as error:
             raise refusal(name, error) from error
     return result
+
+
+@contextmanager
+def views_of_any_strides() -> Iterator[None]:
+    """Let a `view` that the strides of its operand do not allow be a copy while recording.
+
+    What lies in memory how is up to an operator's kernel: attention recorded by its fused kernel
+    gives heads beside each other, recorded without it one head after the other.
+    """
+    before = {op: op_implementations_dict[op] for op in _STRIDED}
+    copies: list[OpOverload] = []
+
+    def view(mode: FakeTensorMode, op: OpOverload, x: torch.Tensor, *shape: Any) -> object:
+        try:
+            return before[op](mode, op, x, *shape)
+        except (ValueError, RuntimeError):
+            copies.append(op)
+            return before[op](mode, op, x, *shape, allow_copy=True)
+
+    op_implementations_dict.update(dict.fromkeys(_STRIDED, view))
+    try:
+        yield
+    finally:
+        op_implementations_dict.update(before)
+        if copies:
+            # Fake tensors keep what an operator gave, and a module's own views stay refused.
+            FakeTensorMode.cache_clear()
 
 
 def _table(program: ExportedProgram) -> Table:
