@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .arguments import shown
@@ -42,11 +42,20 @@ def misfit(
         return None
     for name, value in given.items():
         parameter = taken.parameters[name]
-        for each in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
+        for own, each in _each(parameter, value):
             if name in hints and not fits(each, hints[name]):
                 wanted = inspect.formatannotation(parameter.annotation).strip("'")
-                return f"{name} is {shown(each)}; {wanted} was expected"
+                return f"{own} is {shown(each)}; {wanted} was expected"
     return None
+
+
+def _each(parameter: inspect.Parameter, value: Any) -> Iterable[tuple[str, object]]:
+    """Return the names and values of the arguments that `parameter` takes, several if it may."""
+    if parameter.kind is parameter.VAR_KEYWORD:
+        return tuple(value.items())
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return [(parameter.name, each) for each in value]
+    return [(parameter.name, value)]
 
 
 def fits(value: object, hint: object) -> bool:

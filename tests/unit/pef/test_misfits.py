@@ -40,7 +40,7 @@ def test_what_is_of_a_type(hint: object, right: list, wrong: list) -> None:
     assert not any(fits(value, hint) for value in wrong)
 
 
-def _takes(a: int, *more: float, b: Sequence[str] = ()) -> None:
+def _takes(a: int, *more: float, b: Sequence[str] = (), **rest: int) -> None:
     """Take arguments of all kinds."""
 
 
@@ -51,6 +51,8 @@ def _takes(a: int, *more: float, b: Sequence[str] = ()) -> None:
         ((None,), {}, "a is None; int was expected"),
         ((1, 2, "x"), {}, "more is 'x'; float was expected"),
         ((1,), {"b": "c"}, r"b is 'c'; Sequence[str] was expected"),
+        ((1,), {"c": 2, "d": 3}, None),
+        ((1,), {"c": 2, "d": "x"}, "d is 'x'; int was expected"),
         ((), {}, None),
     ],
 )
