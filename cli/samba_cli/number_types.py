@@ -5,28 +5,44 @@ Those of click take what Python takes for its own source: `1_0`, ` 1`, digits of
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import click
 
 from pef.text import number_of, whole_of
 
 
-class WholeNumber(click.IntRange):
-    """A whole number, within limits if there are some."""
+class _Written(click.ParamType[Any]):
+    """What comes before a type of click's, and keeps from it what is no number elsewhere."""
+
+    read: ClassVar[Callable[[str], float | None]]
+    kind: ClassVar[str]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the number that `value` is; fail for text that is none."""
-        if isinstance(value, str) and whole_of(value) is None:
-            self.fail(f"{value!r} is no whole number.", param, ctx)
+        if isinstance(value, str) and type(self).read(value) is None:
+            self.fail(f"{value!r} is no {self.kind}.", param, ctx)
         return super().convert(value, param, ctx)
 
 
-class Number(click.FloatRange):
-    """A number, within limits if there are some."""
+class WholeNumber(_Written, click.types.IntParamType):
+    """A whole number."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the number that `value` is; fail for text that is none."""
-        if isinstance(value, str) and number_of(value) is None:
-            self.fail(f"{value!r} is no number.", param, ctx)
-        return super().convert(value, param, ctx)
+    read = whole_of
+    kind = "whole number"
+
+
+class WholeNumberRange(WholeNumber, click.IntRange):
+    """A whole number within limits, which the help tells."""
+
+
+class Number(_Written, click.types.FloatParamType):
+    """A number."""
+
+    read = number_of
+    kind = "number"
+
+
+class NumberRange(Number, click.FloatRange):
+    """A number within limits, which the help tells."""

@@ -12,7 +12,7 @@ import click
 from .compile_options import CompileCommand, options_from
 from .compiling import compile_to_file, model_file
 from .completing import archs, explained, graphs, ids, of_all, of_program, passes, sections
-from .number_types import Number, WholeNumber
+from .number_types import Number, WholeNumber, WholeNumberRange
 from .sectioned import single_option
 from .shell import (
     DIFFERS,
@@ -197,7 +197,7 @@ def tune(
 @_naming_some("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
 @single_option(
     "--top",
-    type=WholeNumber(min=1),
+    type=WholeNumberRange(min=1),
     metavar="N",
     help="The N slowest sections alone; with --symbols the N largest symbols.",
 )

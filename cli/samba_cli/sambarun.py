@@ -13,7 +13,7 @@ import click
 from click.core import ParameterSource
 
 from .completing import graphs, ids, inputs, of_all, of_program, providers, types
-from .number_types import Number, WholeNumber
+from .number_types import NumberRange, WholeNumber, WholeNumberRange
 from .sectioned import single_option
 from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
@@ -59,7 +59,7 @@ Exit codes:
 """
 
 
-class _FiniteRange(Number):
+class _FiniteRange(NumberRange):
     """A number from 0 on; not NaN, with which every element differs, nor infinity, with none."""
 
     def convert(
@@ -134,7 +134,7 @@ _TOLERANCE = _FiniteRange(min=0)
 )
 @single_option(
     "--iterations",
-    type=WholeNumber(min=1),
+    type=WholeNumberRange(min=1),
     metavar="N",
     help="Run N times after a warm-up; report latency and throughput.",
 )

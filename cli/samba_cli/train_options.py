@@ -12,14 +12,14 @@ from typing import TypedDict
 import click
 
 from .completing import hyperparams, of_program
-from .number_types import WholeNumber
+from .number_types import WholeNumberRange
 from .sectioned import SectionedCommand, SectionOption, adds
 from .shell import FILE, Wrong
 
 _state = partial(click.option, cls=SectionOption, section="State")
 _training = partial(click.option, cls=SectionOption, section="Training")
-_COUNT = WholeNumber(min=1)
-_SEED = WholeNumber(min=0, max=(1 << 63) - 1)
+_COUNT = WholeNumberRange(min=1)
+_SEED = WholeNumberRange(min=0, max=(1 << 63) - 1)
 
 _OPTIONS = (
     _state(
