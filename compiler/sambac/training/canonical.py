@@ -201,7 +201,7 @@ def train_dropouts(model: ir.Model) -> None:
 
 
 def told_of_inner(model: ir.Model, roles: Roles, weights: Sequence[str]) -> tuple[str, ...]:
-    """Return warnings of what stays in branches and loops; nothing trains there, as `weights`."""
+    """Return warnings of what stays as it is in branches and loops, `weights` among it."""
     buffers = set(roles.buffers)
     inner = [node for graph in model.graph.subgraphs() for node in graph if node.domain == ""]
     dropouts = [node for node in inner if node.op_type == "Dropout"]
