@@ -61,6 +61,9 @@ def run_training(words: Words) -> int:
     judged = _batches(executable, unseen, EVAL_GRAPH, model) if unseen else None
     if learned is not None:
         run = Run(_steps(words, learned), cursor, words["accumulate"] or 1, values, model)
+        told = _of_another_place(run, learned)
+        if told:
+            echo(f"Note: --load: {told}", err=True)
         _Training(executable, learned, run, words).do()
     if judged is not None and unseen is not None:
         found = _evaluate(executable, judged, model, keep=words["output"] is not None)
@@ -74,6 +77,20 @@ def _steps(words: Words, batches: Batches) -> int:
     if words["epochs"] is None:
         return words["steps"] or 0
     return -(-words["epochs"] * batches.count // (words["accumulate"] or 1))
+
+
+def _of_another_place(run: Run, batches: Batches) -> str:
+    """Say that steps such as those of `run` would not have led to where it begins, if so."""
+    start, each = run.start, batches.count
+    inside = start.batch < each
+    if inside and start.step * run.accumulate == start.epoch * each + start.batch:
+        return ""
+    now = (start.epoch, start.batch) if inside else (start.epoch + 1, 0)
+    return (
+        f"the {plural(start.step, 'step')} before were made with another --accumulate, or with "
+        f"other data than these of {plural(each, 'batch', 'batches')}; this run goes on with epoch "
+        f"{now[0]}, batch {now[1]}, both counted from 0."
+    )
 
 
 def _check_program(executable: Executable, words: Words) -> None:

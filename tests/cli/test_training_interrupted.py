@@ -135,3 +135,22 @@ def test_a_log_without_room_costs_no_training(program: Path, data: Path, tmp_pat
     held = f"{saved} holds the state after step {_steps(saved)}"
     assert done.stderr == f"Error: {log} cannot be written: File too large. {held}.\n"
     assert _steps(saved) >= 100
+
+
+def test_a_run_that_goes_on_elsewhere_says_so(
+    sambarun: Callable, program: Path, data: Path, tmp_path: Path
+) -> None:
+    """With data of fewer batches; the steps of the same data say nothing."""
+    saved, fewer = tmp_path / "saved.safetensors", tmp_path / "fewer.npz"
+    np.savez(fewer, **{name: rows[:10] for name, rows in np.load(data).items()})
+    words = ("--steps", 5, "--save", saved)
+    sambarun(program, "--data", data, *words)
+    same = sambarun(program, "--data", data, *words, "--load", saved)
+    assert (same.code, same.err) == (0, "")
+    other = sambarun(program, "--data", fewer, *words, "--load", saved)
+    assert other.code == 0
+    assert other.err == (
+        "Note: --load: the 10 steps before were made with another --accumulate, or with other "
+        "data than these of 2 batches; this run goes on with epoch 1, batch 0, both counted "
+        "from 0.\n"
+    )

@@ -13,7 +13,7 @@ The stages in order:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -77,14 +77,13 @@ def build_step(
     Parameters in `alone` lie in memory by themselves, as other graphs than these update them too.
     Raises `CompileError` for what cannot be trained, with everything that stands in the way.
     """
-    if source.roles is None:
-        settle_weights(source.model)
+    inner = settle_weights(source.model) if source.roles is None else ()
     roles = frozen_by(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )
     model = source.model
     evaluation, trainable = _legal(source, roles, passes)
-    roles, told = (roles, ()) if source.roles else _brought_into_training(model, roles)
+    roles, told = (roles, ()) if source.roles else _brought_into_training(model, roles, inner)
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
@@ -117,11 +116,16 @@ def build_step(
     )
 
 
-def _brought_into_training(model: ir.Model, roles: Roles) -> tuple[Roles, tuple[str, ...]]:
-    """Let a model that was exported as it evaluates train; return warnings of what does not."""
+def _brought_into_training(
+    model: ir.Model, roles: Roles, inner: Sequence[str]
+) -> tuple[Roles, tuple[str, ...]]:
+    """Let a model that was exported as it evaluates train; return warnings of what does not.
+
+    `inner` are weights that no step reaches.
+    """
     roles = replace(roles, updates=train_normalizations(model, roles))
     train_dropouts(model)
-    return roles, told_of_inner(model, roles)
+    return roles, told_of_inner(model, roles, inner)
 
 
 def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model, Trainable]:

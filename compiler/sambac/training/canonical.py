@@ -16,7 +16,7 @@ graph by then, and their weights weights of the model.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -30,6 +30,7 @@ from sambac.passes.names_and_order import UniqueNames
 from sambac.passes.raise_opset import require_unread, to_opset
 
 OPSET = 23
+_NAMES_SHOWN = 8
 # Which inputs of a BatchNormalization are running statistics.
 _STATISTICS = {3: "mean", 4: "var"}
 
@@ -39,21 +40,31 @@ def to_training_opset(model: ir.Model, name: str) -> None:
     to_opset(model, name, OPSET, "training is done")
 
 
-def settle_weights(model: ir.Model) -> None:
+def settle_weights(model: ir.Model) -> tuple[str, ...]:
     """Make weights of branches those of the model, and statistics nobody else's, in place.
 
     These are branches that no input chooses. Weights of others, and vectors in bodies of loops,
-    stay constants: nothing is trained through those.
+    stay constants: nothing is trained through those. Returns their names.
     """
     branches = [*_branches(model.graph)]
     if branches:
         UniqueNames()(model)
         for graph in branches:
-            for name, value in [*graph.initializers.items()]:
-                if value.dtype is not None and value.dtype.is_floating_point() and value.shape:
-                    del graph.initializers[name]
-                    model.graph.register_initializer(value)
+            for value in _weights_in(graph):
+                del graph.initializers[str(value.name)]
+                model.graph.register_initializer(value)
     _untie_statistics(model)
+    inner = [value for graph in model.graph.subgraphs() for value in _weights_in(graph)]
+    return tuple(str(value.name) for value in inner if value.uses())
+
+
+def _weights_in(graph: ir.Graph) -> list[ir.Value]:
+    """Return the constants of `graph` that are weights, those with an axis."""
+    return [
+        value
+        for value in graph.initializers.values()
+        if value.dtype is not None and value.dtype.is_floating_point() and value.shape
+    ]
 
 
 def _branches(graph: ir.Graph) -> Iterator[ir.Graph]:
@@ -189,8 +200,8 @@ def train_dropouts(model: ir.Model) -> None:
             node.replace_input_with(2, editor.constant(np.asarray(True), "training_mode"))
 
 
-def told_of_inner(model: ir.Model, roles: Roles) -> tuple[str, ...]:
-    """Return warnings of what stays in branches and loops, where nothing trains."""
+def told_of_inner(model: ir.Model, roles: Roles, weights: Sequence[str]) -> tuple[str, ...]:
+    """Return warnings of what stays as it is in branches and loops, `weights` among it."""
     buffers = set(roles.buffers)
     inner = [node for graph in model.graph.subgraphs() for node in graph if node.domain == ""]
     dropouts = [node for node in inner if node.op_type == "Dropout"]
@@ -200,12 +211,13 @@ def told_of_inner(model: ir.Model, roles: Roles) -> tuple[str, ...]:
         if node.op_type == "BatchNormalization" and _named(node, 3) in buffers
     ]
     said = (
-        (dropouts, "drop nothing"),
-        (kept, "keep their running statistics"),
+        ([str(node.name) for node in dropouts], "drop nothing"),
+        ([str(node.name) for node in kept], "keep their running statistics"),
+        (weights, "stay as they are"),
     )
     return tuple(
-        f"{listed([repr(node.name) for node in nodes], separator=', ')} {what} while the model "
+        f"{listed([repr(name) for name in names], _NAMES_SHOWN, ', ')} {what} while the model "
         "trains, as they stand in a branch or a loop that no constant chooses"
-        for nodes, what in said
-        if nodes
+        for names, what in said
+        if names
     )

@@ -27,7 +27,7 @@ from sambac.passes.base import Pass
 
 from .assignment import ALWAYS, LIKELY, RARELY, Choice, on_blocks
 from .filters import Filters
-from .layout import DOMAIN, Layout, floats, numbers
+from .layout import DOMAIN, Layout, floats, numbers, takes_another_average
 
 SIZES = (16, 8)
 """The blocks that onnxruntime's kernels know, the larger first."""
@@ -247,6 +247,8 @@ def _fits_pool(layout: Layout, node: ir.Node) -> _Fit:
     outputs = [value for value in node.outputs if value.name]
     image = _image(node)
     if len(outputs) > 1 or not layout.is_image(image) or not layout.is_image(outputs[0]):
+        return None
+    if takes_another_average(node):
         return None
     # onnxruntime puts pooled images into blocks by itself, and the result in order.
     return sum(map(layout.size, (image, outputs[0]))), [image]

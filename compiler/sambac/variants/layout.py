@@ -190,3 +190,14 @@ def numbers(node: ir.Node, name: str, default: tuple[int, ...]) -> tuple[int, ..
         return default
     found = attribute.value
     return (found,) if isinstance(found, int) else tuple(found)
+
+
+def takes_another_average(node: ir.Node) -> bool:
+    """Tell whether the kernel in blocks is wrong for a pooling: it is that of an older AveragePool.
+
+    It divides by the size of a window also where that reaches beyond all pads, and has no gaps.
+    """
+    beyond = numbers(node, "ceil_mode", (0,)) == (1,)
+    counted = numbers(node, "count_include_pad", (0,)) == (1,)
+    gaps = set(numbers(node, "dilations", (1,))) != {1}
+    return node.op_type == "AveragePool" and (gaps or (beyond and counted))

@@ -293,8 +293,30 @@ def test_what_stays_in_a_branch_is_told_of(parse: Parse) -> None:
                     [norm] n = BatchNormalization(x, m, m, m, m) [drop] d = Dropout(n) },
                 else_branch = f () => (float[4,3] e) { e = Identity(x) }>
         }""")
-    told = told_of_inner(model, Roles(buffers=("m",)))
+    told = told_of_inner(model, Roles(buffers=("m",)), ("w",))
     assert [text.partition(" while")[0] for text in told] == [
         "'drop' drop nothing",
         "'norm' keep their running statistics",
+        "'w' stay as they are",
     ]
+
+
+def test_weights_that_stay_are_told_of() -> None:
+    """Those of a branch that an input chooses, and of a loop's body; numbers are none."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 18]>
+        g (float[4, 3] x, bool c, float[3] h) => (float l) <float[3] w = {1, 2, 3}> {
+            y = If (c) <
+                then_branch = t () => (float[4, 3] d) <float[3] r = {2, 2, 2}, float two = {2}> {
+                    q = Mul(x, two) d = Mul(q, r) },
+                else_branch = f () => (float[4, 3] e) { e = Identity(x) }>
+            last, all = Scan<num_scan_inputs = 1, body = b (float[3] s, float[3] a)
+                => (float[3] n, float[3] m) <float[3] k = {1, 1, 1}> {
+                    p = Mul(a, k) n = Add(s, p) m = Identity(n) }>(h, y)
+            z = Mul(all, w)
+            l = ReduceMean<keepdims = 0>(z)
+        }""")
+    program = compile_model(model, CompileOptions(train=True, optimizers=(SGD(lr=0.5),)))
+    (told,) = [text for text in program.warnings if "stay as they are" in text]
+    assert told.startswith("'r', 'k' stay as they are while the model trains")
+    kinds = {symbol.name: symbol.kind for symbol in program.symbols}
+    assert kinds["w"] == SymbolKind.WEIGHT

@@ -223,6 +223,35 @@ def test_chains_stay_in_blocks() -> None:
     assert "blocked MaxPool" in made
 
 
+POOLS = {
+    "average": "AveragePool<kernel_shape = [2, 2], strides = [2, 2]>",
+    "average of pads": "AveragePool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1], "
+    "count_include_pad = 1>",
+    "average beyond": "AveragePool<kernel_shape = [2, 3], strides = [2, 2], ceil_mode = 1>",
+    "largest": "MaxPool<kernel_shape = [3, 2], strides = [2, 1], pads = [1, 0, 1, 1]>",
+    "largest beyond": "MaxPool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>",
+    "largest, gaps": "MaxPool<kernel_shape = [2, 3], dilations = [2, 2], ceil_mode = 1>",
+}
+POOLS_KEPT = {
+    "average beyond pads": "AveragePool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1, "
+    "count_include_pad = 1>",
+    "average, gaps": "AveragePool<kernel_shape = [2, 2], dilations = [2, 2]>",
+}
+
+
+@needs_blocks
+@pytest.mark.parametrize("pool", {**POOLS, **POOLS_KEPT}.values(), ids={**POOLS, **POOLS_KEPT})
+def test_pools(pool: str) -> None:
+    made = check(
+        "g (float[2,32,7,8] x, float[32,32,3,3] w) => (float[N,C,H,W] y) {\n"
+        f"  a = Conv<pads = [1, 1, 1, 1]>(x, w)\n  p = {pool}(a)\n"
+        "  y = Conv<pads = [1, 1, 1, 1]>(p, w)\n}"
+    )
+    assert made.count("blocked Conv") == 2
+    kind = pool.partition("<")[0]
+    assert (f"blocked {kind}" in made) == (pool in POOLS.values())
+
+
 MASKED = """g (float[2,32,8,8] x, float[32,32,3,3] w, float[2,32,8,8] m, float[2,32,8,8] n)
     => (float[2,32,8,8] y, float[2,32] z)
 {

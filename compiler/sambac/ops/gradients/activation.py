@@ -110,9 +110,15 @@ def _selu(b: Editor, at: Point) -> ir.Value:
 
 
 def _exponential(b: Editor, at: Point, alpha: float) -> ir.Value:
-    """dy * (alpha * exp(min(x, 0)) + (1 - alpha) * (x > 0)), with no exponential of a large x."""
+    """dy * (alpha * exp(min(x, 0)) + (1 - alpha) * (x > 0)), with no exponential of a large x.
+
+    A large `alpha` would lose the 1 in this sum: there it is chosen.
+    """
     slope = b.op("Exp", b.op("Min", at.x, 0.0))
-    if alpha != 1:
+    if abs(alpha) >= _SWALLOWING:
+        above = b.op("Greater", at.x, 0.0)
+        slope = b.op("Where", above, number(b, 1.0, at.x), b.op("Mul", slope, alpha))
+    elif alpha != 1:
         rise = b.op("Mul", positive(b, at.x), 1 - alpha)
         slope = b.op("Add", b.op("Mul", slope, alpha), rise)
     return b.op("Mul", at.dy, slope)

@@ -19,6 +19,7 @@ from .rules import (
     apply_along,
     incoming,
     integers_attribute,
+    masking_readers,
     may_be_infinite,
     operand,
     reshape,
@@ -48,24 +49,31 @@ def _to_equals(b: Editor, dy: ir.Value, x: ir.Value, y: ir.Value, window: Window
     """Return `dy` where `x` equals the maximum of its window; of several equals, at the first.
 
     That takes a third of the time of the kernel that gives indices, which decides element by
-    element. Where no channel has more equals than windows, which is to be expected of numbers that
-    come out of sums, no window has two. Of what a Relu gives many are zeros, which equal nothing
-    here: whatever gradient they had, it would stop at the Relu.
+    element. Where no channel has more equals than windows that have any, which is to be expected of
+    numbers that come out of sums, no window has two. Of what a Relu gives many are zeros, which
+    equal nothing here: whatever gradient they had, it would stop at the Relu.
     """
-    maker = x.producer()
+    maker, sought = x.producer(), y
     if maker is not None and (maker.domain, maker.op_type) == ("", "Relu"):
-        y = b.op("Max", y, float(np.finfo(np.float32).smallest_subnormal))
-    equal = b.op("Cast", b.op("Equal", x, _repeated(b, y, window)), to=x.dtype)
+        sought = b.op("Max", y, float(np.finfo(np.float32).smallest_subnormal))
+    equal = b.op("Cast", b.op("Equal", x, _repeated(b, sought, window)), to=x.dtype)
     spread = _repeated(b, dy, window)
-    batch, channels, *sizes = shape_of(x)
-    rows = reshape(b, equal, (batch * channels, prod(sizes)))
-    most = b.op("ReduceMax", b.op("ReduceSum", rows, [1], keepdims=0), keepdims=0)
+    most, count = _by_channel(b, equal), float(window.count)
+    if sought is not y or masking_readers(y):  # a window of zeros, or with a NaN, has no equal
+        seen = b.op("Cast", b.op("Equal", y, sought), to=x.dtype)
+        most, count = b.op("Sub", most, _by_channel(b, seen)), 0.0
     return choose(
         b,
-        b.op("Greater", most, float(window.count)),
+        b.op("Greater", b.op("ReduceMax", most, keepdims=0), count),
         lambda inner: inner.op("Mul", spread, _first_of(inner, equal, window)),
         lambda inner: inner.op("Mul", spread, equal),
     )
+
+
+def _by_channel(b: Editor, image: ir.Value) -> ir.Value:
+    """Return [N * C] from `image` [N, C, *]: the sum of each channel of each image."""
+    batch, channels, *sizes = shape_of(image)
+    return b.op("ReduceSum", reshape(b, image, (batch * channels, prod(sizes))), [1], keepdims=0)
 
 
 def _first_of(b: Editor, equal: ir.Value, window: Window) -> ir.Value:

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor, shape_of
 
-from .rules import positive
+from .rules import number, positive
 
 
 @dataclass(frozen=True)
@@ -192,16 +192,23 @@ def rnn(activation: str) -> Callable[[Editor, RecurrentLayer], CellGradients]:
     """RNN: h = f(x W + h' R + b), where h' is h one step before.
 
     da = dh f'(a)    dh' = da R
+
+    What a rectifier stops is chosen, not multiplied by 0: dh may be infinite.
     """
 
     def gradients(b: Editor, layer: RecurrentLayer) -> CellGradients:
         def step(
             b: Editor, dh: ir.Value, others: Values, at: Mapping[str, ir.Value]
         ) -> tuple[Values, Values]:
-            da = b.op("Mul", dh, at["slope"])
+            if activation == "relu":
+                da = b.op("Where", at["slope"], dh, number(b, 0.0, dh))
+            else:
+                da = b.op("Mul", dh, at["slope"])
             return [b.op("MatMul", da, layer.r)], [da]
 
         slope = within(b, layer, SLOPES[activation](b, layer.y))
+        if activation == "relu":
+            slope = b.op("Not", b.op("LessOrEqual", slope, 0.0))
         (dh,), (da,) = walk_back(b, layer, step, [layer.dy_h], {"slope": slope})
         return CellGradients(da, ((da, layer.previous),), dh)
 

@@ -48,8 +48,12 @@ _HANDS_ON = frozenset(
         *("ScatterND", "SpaceToDepth", "TopK", "Trilu"),
         *("AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
         *("ReduceL1", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"),
+        *("LogSoftmax", "ReduceLogSumExp", "ReduceProd", "Softmax"),
     }
 )
+# These hand on what comes back for a factor where the others are constants. The gradient of a
+# weight beside it would be no number either.
+_PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 # Elementwise, so that a NaN stays where it is.
 _HANDS_ON_NAN = frozenset(
     {
@@ -198,11 +202,19 @@ def _reaches(y: ir.Value, wanted: Callable[[ir.Node, int], bool], through: froze
         for use in waiting.pop().uses():
             if wanted(use.node, use.idx):
                 return True
-            if use.node.op_type in through:
+            if use.node.op_type in through or _is_of_constants(use.node, use.idx):
                 new = [value for value in use.node.outputs if value not in seen]
                 waiting += new
                 seen.update(new)
     return False
+
+
+def _is_of_constants(node: ir.Node, index: int) -> bool:
+    """Tell whether `node` is a product of its input `index` with constants."""
+    if node.op_type not in _PRODUCTS:
+        return False
+    factors = node.inputs if node.op_type == "Einsum" else node.inputs[:2]
+    return all(constant_of(each) is not None for at, each in enumerate(factors) if at != index)
 
 
 def _is_steep(node: ir.Node, index: int) -> bool:
