@@ -26,6 +26,7 @@ from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults, EmptySums, OpenProducts
+from .exact_integers import ExactIntegers
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
@@ -75,6 +76,7 @@ LEGALIZE: tuple[Pass, ...] = (
     LowerGroupNormalization(),
     ExpandFunctions(),
     InsertCasts(),
+    ExactIntegers(),  # not for speed: kernels give wrong results
     CheckKernels(),
 )
 
