@@ -26,6 +26,8 @@ from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults, EmptySums, OpenProducts
+from .exact_integers import ExactIntegers
+from .exact_transforms import ExactTransforms
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
@@ -54,7 +56,7 @@ from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_letters import SpellLetters
-from .spell_operands import ScalarRanges, SpellAxes, SpellSlices
+from .spell_operands import ScalarRanges, SpellAxes, SpellSides, SpellSlices
 from .sum_products import SumProducts
 from .widen_masks import WidenMasks
 
@@ -65,6 +67,7 @@ LEGALIZE: tuple[Pass, ...] = (
     LiftConstants(),
     OwnOutputs(),
     SpellSlices(),
+    SpellSides(),
     InferShapes(),
     SpellLetters(),  # not for speed: the operator gives wrong shapes
     CheckRanks(),
@@ -75,6 +78,8 @@ LEGALIZE: tuple[Pass, ...] = (
     LowerGroupNormalization(),
     ExpandFunctions(),
     InsertCasts(),
+    ExactIntegers(),  # not for speed: kernels give wrong results
+    ExactTransforms(),  # likewise, of few digits
     CheckKernels(),
 )
 

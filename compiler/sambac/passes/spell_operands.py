@@ -8,6 +8,12 @@ onnxruntime takes the largest int32 and the largest int64 for the far end, which
 back from there to the first element. Shape inference, and the specification, find nothing there.
 What is computed is what onnxruntime computes.
 
+Which half of a spectrum is left out (`SpellSides`):
+
+    STFT(x, ...)  ->  STFT(x, ..., onesided = 1)
+
+That is what it means; shape inference takes a missing attribute for 0.
+
 Bounds of a Range as scalars (`ScalarRanges`):
 
     Range([a], b, [c])  ->  Range(a, b, c)    for constants of one element
@@ -63,6 +69,22 @@ class SpellSlices(RulePass):
 
     name: ClassVar[str] = "spell_slices"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Slice": (spell_slice,)}
+
+
+def spell_sides(editor: Editor, node: ir.Node) -> str | None:
+    """STFT(x, ...) -> STFT(x, ..., onesided = 1)."""
+    if "onesided" in node.attributes:
+        return "it says so"
+    node.attributes["onesided"] = ir.AttrInt64("onesided", 1)
+    return None
+
+
+@dataclass(frozen=True)
+class SpellSides(RulePass):
+    """Write defaults of transforms that shape inference does not know."""
+
+    name: ClassVar[str] = "spell_sides"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"STFT": (spell_sides,)}
 
 
 def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:

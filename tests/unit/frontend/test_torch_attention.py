@@ -66,6 +66,8 @@ def test_attention_with_more_axes_or_batches_that_spread() -> None:
             "one head": attend(q[0], k[0, :, :1], k[0, :, :1]),
             "fewer axes of query": attend(q[0, 0, 0], k[0], k[0]),
             "fewer axes of key": attend(q[0], k[0, 0, 0], k[0, 0, 0]),
+            "scale below 0": attend(q[0], k[0], k[0], scale=-0.7),
+            "scale 0": attend(q[0], k[0], k[0], scale=0.0),
         }
 
     inputs = (query, key, few)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, op, rank, sizes, with_axes
+from .operators import constant, number, op, rank, sizes, typed, with_axes
 from .randomness import dropped
 
 
@@ -28,6 +28,8 @@ def attention(
     """
     missing = max(0, 4 - max(map(rank, (query, key, value))))
     query, key, value = (with_axes(x, missing) for x in (query, key, value))
+    if scale is not None and scale <= 0:  # which ONNX's operator does not take
+        query, scale = typed(op.Mul(query, number(scale, query)), query), 1.0
     if dropout_p == 0 and _is_common(query, key, value):
         result = op.Attention(query, key, value, attn_mask, is_causal=int(is_causal), scale=scale)
     else:
