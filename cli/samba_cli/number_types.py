@@ -21,6 +21,10 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value!r} is no whole number.", param, ctx)
         return super().convert(value, param, ctx)
 
+    def _describe_range(self) -> str:
+        """Return the limits as help shows them, nothing where there are none."""
+        return "" if self.min is self.max is None else super()._describe_range()
+
 
 class Number(click.FloatRange):
     """A number, within limits if there are some."""
@@ -30,3 +34,7 @@ class Number(click.FloatRange):
         if isinstance(value, str) and number_of(value) is None:
             self.fail(f"{value!r} is no number.", param, ctx)
         return super().convert(value, param, ctx)
+
+    def _describe_range(self) -> str:
+        """Return the limits as help shows them, nothing where there are none."""
+        return "" if self.min is self.max is None else super()._describe_range()
