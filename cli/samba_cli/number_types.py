@@ -1,15 +1,21 @@
-"""Types of options that are numbers, written as numbers are written everywhere.
+"""Types of options that are numbers, written as numbers are written everywhere, or known words.
 
 Those of click take what Python takes for its own source: `1_0`, ` 1`, digits of other scripts.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pef.text import number_of, whole_of
+from pef.wording import did_you_mean
+
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+else:  # older versions of click know no types of words
+    _Choice = click.Choice
 
 
 class WholeNumber(click.IntRange):
@@ -38,3 +44,12 @@ class Number(click.FloatRange):
     def _describe_range(self) -> str:
         """Return the limits as help shows them, nothing where there are none."""
         return "" if self.min is self.max is None else super()._describe_range()
+
+
+class Word(_Choice):
+    """One of several words; of those that are none, it says which one is like them."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return what is said of a word that is none."""
+        message = super().get_invalid_choice_message(value, ctx)
+        return f"{message.removesuffix('.')}{did_you_mean(value, self.choices)}."
