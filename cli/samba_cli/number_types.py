@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pef.text import number_of, whole_of
-from pef.wording import did_you_mean
 
 if TYPE_CHECKING:
     _Choice = click.Choice[str]
@@ -51,5 +50,7 @@ class Word(_Choice):
 
     def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
         """Return what is said of a word that is none."""
+        from pef.wording import did_you_mean  # with which much else is loaded
+
         message = super().get_invalid_choice_message(value, ctx)
         return f"{message.removesuffix('.')}{did_you_mean(value, self.choices)}."
