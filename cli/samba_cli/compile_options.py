@@ -11,7 +11,7 @@ import click
 from pef.arguments import misfits
 
 from .completing import archs, of_all, optimizers, or_file
-from .number_types import Number, WholeNumber
+from .number_types import Number, WholeNumber, Word
 from .sectioned import SectionedCommand, SectionOption
 from .shell import FILE, Wrong, needs_compiler
 
@@ -141,7 +141,7 @@ _ANSWERS = {"--arch": or_file(archs), "--optimizer": of_all(optimizers)}
 
 def _click_type(spelling: Spelling, choices: tuple[str, ...]) -> click.ParamType[Any]:
     if choices:
-        return click.Choice(choices)
+        return Word(choices)
     if spelling.path:
         return FILE
     if spelling.read is int:

@@ -1,4 +1,4 @@
-"""Types of options that are numbers, written as numbers are written everywhere.
+"""Types of options: numbers, written as numbers are written everywhere, and words.
 
 Those of click take what Python takes for its own source: `1_0`, ` 1`, digits of other scripts.
 """
@@ -6,14 +6,21 @@ Those of click take what Python takes for its own source: `1_0`, ` 1`, digits of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
 from pef.text import number_of, whole_of
 
+if TYPE_CHECKING:
+    _Choice = click.Choice[str]
+    _Type = click.ParamType[Any]
+else:  # older versions of click know no types of what is read
+    _Choice = click.Choice
+    _Type = click.ParamType
 
-class _Written(click.ParamType[Any]):
+
+class _Written(_Type):
     """What comes before a type of click's, and keeps from it what is no number elsewhere."""
 
     read: ClassVar[Callable[[str], float | None]]
@@ -46,3 +53,14 @@ class Number(_Written, click.types.FloatParamType):
 
 class NumberRange(Number, click.FloatRange):
     """A number within limits, which the help tells."""
+
+
+class Word(_Choice):
+    """One of several words; of those that are none, it says which one is like them."""
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """Return what is said of a word that is none."""
+        from pef.wording import did_you_mean  # with which much else is loaded
+
+        message = super().get_invalid_choice_message(value, ctx)
+        return f"{message.removesuffix('.')}{did_you_mean(value, self.choices)}."

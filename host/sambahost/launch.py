@@ -58,8 +58,10 @@ _LAUNCHERS = (
     ),
     _Launcher("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", (_OF_A_STEP,), ("SLURM_JOB_ID",)),
 )
+_SHOWN = 40  # characters of a variable
 _PORT = 29500
 _PORTS = 10_000
+_LAST_PORT = 65_535
 _AGENT = "TORCHELASTIC_USE_AGENT_STORE"
 _RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 
@@ -76,7 +78,8 @@ class _ProcessPlace(NamedTuple):
 def launched(environment: Mapping[str, str] = os.environ) -> Launch | None:
     """Return how this process was launched, None if it is alone.
 
-    Raises `HostError` for processes on several hosts of which nobody said where they meet.
+    Raises `HostError` for processes on several hosts of which nobody said where they meet, and for
+    a MASTER_PORT that is no port.
     """
     place = _place(environment)
     if place is None:
@@ -93,7 +96,7 @@ def launched(environment: Mapping[str, str] = os.environ) -> Launch | None:
         place.size,
         place.local_size,
         host or "localhost",
-        _number(environment, "MASTER_PORT") or _port(environment, place.launcher),
+        whole_number("MASTER_PORT", _LAST_PORT, environment) or _port(environment, place.launcher),
         hosted=place.launcher is _LAUNCHERS[0] and environment.get(_AGENT) == "True",
         # Launchers on several hosts count for themselves.
         attempt=0 if several else _number(environment, _RESTARTS) or 0,
@@ -109,9 +112,10 @@ def launched_together(environment: Mapping[str, str] = os.environ) -> int:
 def threads_of_share(environment: Mapping[str, str] = os.environ) -> int | None:
     """Return how many threads an operator gets, None for what the runtime takes by itself.
 
-    SN_NUM_THREADS says it. Without it the processes of one host share its processors.
+    SN_NUM_THREADS says it. Without it the processes of one host share its processors. Raises
+    `HostError` where it says something else than a number.
     """
-    wanted = _number(environment, "SN_NUM_THREADS")
+    wanted = whole_number("SN_NUM_THREADS", MOST_THREADS, environment)
     if wanted:
         return wanted
     place = _place(environment)
@@ -120,6 +124,21 @@ def threads_of_share(environment: Mapping[str, str] = os.environ) -> int | None:
     share = max(1, (os.cpu_count() or 1) // place.local_size)
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else share
     return min(share, allowed, MOST_THREADS)
+
+
+def whole_number(name: str, most: int, environment: Mapping[str, str] = os.environ) -> int | None:
+    """Return the whole number that a variable is set to by a user, None where it is not set.
+
+    Raises `HostError` for other text, and for numbers above `most`.
+    """
+    text = environment.get(name, "")
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]+", text) or len(text) > len(str(most)) or int(text) > most:
+        raise HostError(
+            f"{name} is {text[:_SHOWN]!r}; a whole number from 0 to {most} was expected"
+        )
+    return int(text)
 
 
 def _place(environment: Mapping[str, str]) -> _ProcessPlace | None:

@@ -19,10 +19,11 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from .errors import HostError, LaunchedAloneError
-from .launch import Launch, launched
+from .launch import Launch, launched, whole_number
 from .leaving import leave_group_at_exit, stay_at_exit
 
 _LOG = logging.getLogger(__name__)
+_LONGEST = 10**9  # seconds
 _MINUTES = 30
 _PAUSE = 0.1
 """Seconds between two looks at what others have left in the store."""
@@ -63,9 +64,12 @@ def join_launched() -> None:
 
 
 def patience() -> timedelta:
-    """Return how long to wait for others: CCL_TIMEOUT seconds, or torch's half an hour."""
-    text = os.environ.get("CCL_TIMEOUT", "")
-    return timedelta(seconds=int(text)) if text.isdecimal() else timedelta(minutes=_MINUTES)
+    """Return how long to wait for others: CCL_TIMEOUT seconds, or torch's half an hour.
+
+    Raises `HostError` where that is set to something else than a number of seconds.
+    """
+    seconds = whole_number("CCL_TIMEOUT", _LONGEST)
+    return timedelta(minutes=_MINUTES) if seconds is None else timedelta(seconds=seconds)
 
 
 @contextmanager
@@ -140,7 +144,7 @@ def _store(launch: Launch) -> Store:
 
     Raises `HostError` if it cannot be had.
     """
-    listens = launch.rank == 0 and not launch.hosted
+    listens, patient = launch.rank == 0 and not launch.hosted, patience()
     place = f"{launch.host}:{launch.port}"
     try:
         store = TCPStore(
@@ -148,7 +152,7 @@ def _store(launch: Launch) -> Store:
             launch.port,
             launch.size,
             listens,
-            timeout=patience(),
+            timeout=patient,
             wait_for_workers=False,
             multi_tenant=True,
         )
@@ -158,7 +162,7 @@ def _store(launch: Launch) -> Store:
             f"MASTER_PORT to this host and a free port of it"
             if listens
             else f"finds {'its launcher' if launch.hosted else 'process 0'} not at {place} within "
-            f"{patience().total_seconds():.0f} seconds (CCL_TIMEOUT); it has ended, or hangs"
+            f"{patient.total_seconds():.0f} seconds (CCL_TIMEOUT); it has ended, or hangs"
         )
         raise HostError(f"process {launch.rank} {problem} ({_first_line(error)})") from error
     return PrefixStore(f"attempt {launch.attempt}", store)

@@ -71,6 +71,7 @@ def test_other_words_are_refused(sambac: Callable, model: Path) -> None:
     result = sambac("compile", model, "--precision", "float16")
     assert result.code == 2
     assert "'float16' is not one of 'float32', 'mixed', 'bfloat16'" in result.err
+    assert "(did you mean 'Float16'?)." in result.err
 
 
 def test_an_opset_without_bfloat16_is_raised(sambac: Callable, model: Path) -> None:

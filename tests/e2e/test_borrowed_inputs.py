@@ -126,3 +126,36 @@ def test_what_a_refused_run_was_given_is_not_read() -> None:
     with pytest.raises(sambarun.RunError, match="Input 'k' is missing"):
         executable.run({"x": array})
     assert readable(executable) == {}
+
+
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize("size", [SMALL, 300])
+@pytest.mark.parametrize("given", ["run", "write"])
+def test_results_that_stayed_may_be_given_back(
+    given: str, size: int, level: str, copy: bool
+) -> None:
+    """Their memory is what a run writes to, while it reads them."""
+    square = f"float[{size},{size}]"
+    model = onnx.parser.parse_model(
+        f"{HEAD} g ({square} x, {square} b) => ({square} y, {square} z) "
+        "{ y = Transpose<perm=[1,0]>(x) k = Softmax<axis=0>(y) z = MatMul(k, b) }"
+    )
+    executable = sambarun.load(sambac.compile(model, CompileOptions(level=level)))
+    draw = np.random.default_rng(0)
+    first = {name: draw.standard_normal((size, size), "f") for name in ("x", "b")}
+    for x, b in (("y", "z"), ("z", "y"), ("y", "y")):
+        views = executable.run(first, copy=False)
+        again = {"x": views[x], "b": views[b]}
+        expected = sambarun.load(executable.program).run({n: a.copy() for n, a in again.items()})
+        if given == "write":
+            executable.write(again)
+        found = executable.run(again if given == "run" else {}, copy=copy)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+    views = executable.run(first, copy=False)
+    swapped = {"y": views["z"], "z": views["y"]}
+    expected = {name: array.copy() for name, array in swapped.items()}
+    executable.write(swapped)
+    for name, array in executable.read("y", "z").items():
+        np.testing.assert_array_equal(array, expected[name])

@@ -135,6 +135,7 @@ class Access:
         )
         if problems:
             raise RunError("\n".join(problems))
+        self._memory.separate(feeds.tensors)
         self._memory.whole(partial(self._put, feeds.tensors))
         return self._state.seeds(feeds.tensors)
 

@@ -283,7 +283,8 @@ def _as_array(value: object, number: int) -> Array:
         return np.asarray(value, dtype=object)
     if isinstance(value, (bool, int, float, list, tuple)):
         untyped = np.asarray(value)
-        if untyped.size and not np.can_cast(untyped.dtype, target, "same_kind"):
+        whole = untyped.dtype.kind in "iu" and target.kind in "iu"  # of which all are looked at
+        if untyped.size and not (whole or np.can_cast(untyped.dtype, target, "same_kind")):
             return untyped
         with np.errstate(over="ignore"):
             typed = untyped.astype(target)

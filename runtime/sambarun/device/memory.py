@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from functools import cached_property
 from typing import NamedTuple
@@ -59,6 +60,7 @@ class Memory:
         self._program = program
         self._states = states.all
         self._buffers: dict[tuple[int, int, int], Bytes] = {}
+        self._starts: list[tuple[int, int]] = []  # those of the buffers, and their sizes
         self._tensors: dict[int, TensorAt] = {}
         self._ledger = Ledger(program, states)
         self.shared = {
@@ -99,6 +101,23 @@ class Memory:
             raise RunError(f"There is no memory for the result '{symbol.name}'.") from error
         self.handed[index] = owner
         return TensorAt(owner, address_of(owner), symbol.dtype, shape)
+
+    def separate(self, given: dict[int, TensorAt]) -> None:
+        """Copy those of `given`, the caller's tensors, that are views of memory a run writes to.
+
+        Results that have stayed here may be given back; what owns its elements is nobody's view.
+        """
+        for symbol, tensor in given.items():
+            if tensor.owner.base is not None and self._is_inside(tensor):
+                given[symbol] = copied = private(tensor)
+                _copy(tensor, copied)
+
+    def _is_inside(self, tensor: TensorAt) -> bool:
+        """Tell whether a tensor shares memory with the plan; its buffers do so with none other."""
+        if len(self._starts) != len(self._buffers):
+            self._starts = sorted((address_of(b), b.nbytes) for b in self._buffers.values())
+        last = bisect_left(self._starts, (tensor.address + tensor.owner.nbytes,)) - 1
+        return last >= 0 and tensor.address < sum(self._starts[last])
 
     @property
     def buffers(self) -> Collection[Bytes]:

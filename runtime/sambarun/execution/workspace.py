@@ -198,6 +198,7 @@ class Workspace:
         self._settled.pop(id(plan), None)
         expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
         feeds = expected.check(inputs)
+        memory.separate(feeds.tensors)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
         if self.state.absent or self.state.torn:
@@ -359,8 +360,7 @@ class Workspace:
         """
         if index in feeds.values:
             return True
-        kept = self._memory.kept.get(index)
-        if kept is not None:
+        if (kept := self._memory.kept.get(index)) is not None:
             feeds.tensors[index] = kept
             return True
         symbol = self._image.program.symbols[index]

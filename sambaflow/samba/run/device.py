@@ -161,7 +161,9 @@ class SambaDevice:
 
 def load_device(source: str | os.PathLike[str] | Program) -> SambaDevice:
     """Return a device that has loaded `source`, the path of a PEF or a program."""
-    executable = sambarun.load(source, threads=threads_of_share(), reducer=GroupReducer())
+    with in_samba_words():
+        threads = threads_of_share()
+    executable = sambarun.load(source, threads=threads, reducer=GroupReducer())
     path = "the program" if isinstance(source, Program) else os.fspath(source)
     unused = unused_inputs(executable.program)
     if graphs_of(executable.program):

@@ -77,3 +77,12 @@ def test_processes_of_a_host_share_its_processors(monkeypatch):
     assert threads_of_share(four) == 2
     assert threads_of_share({**four, "SN_NUM_THREADS": "5"}) == 5
     assert threads_of_share({**four, "LOCAL_WORLD_SIZE": "16", "WORLD_SIZE": "16"}) == 1
+
+
+@pytest.mark.parametrize("text", ["four", "1.5", "-4", "4x", "1e3", " 4", "99999999", "9" * 5000])
+def test_what_users_set_to_no_number_is_refused(text: str) -> None:
+    """A part of it was taken for the number, or nothing."""
+    with pytest.raises(HostError, match=r"SN_NUM_THREADS is .*a whole number from 0 to "):
+        threads_of_share({"SN_NUM_THREADS": text})
+    with pytest.raises(HostError, match=r"MASTER_PORT is .*a whole number from 0 to 65535 was"):
+        launched({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": text})

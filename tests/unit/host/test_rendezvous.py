@@ -241,6 +241,10 @@ def test_patience_is_that_of_the_environment(monkeypatch):
     assert rendezvous.patience() == timedelta(seconds=7)
     monkeypatch.delenv("CCL_TIMEOUT")
     assert rendezvous.patience() == timedelta(minutes=30)
+    for text in ("5m", "1.5", "-1", "9" * 5000):
+        monkeypatch.setenv("CCL_TIMEOUT", text)
+        with pytest.raises(HostError, match=r"CCL_TIMEOUT is .*a whole number from 0 to "):
+            rendezvous.patience()
 
 
 def test_a_group_is_left_in_order(tmp_path: Path) -> None:

@@ -169,6 +169,9 @@ def test_inputs_written_in_another_size_are_read_in_that_size(executable, good):
     [
         ([2**31 - 1], TensorProto.INT32, True),
         ([2**40], TensorProto.INT32, False),
+        ([0, 255], TensorProto.UINT8, True),
+        ([-1], TensorProto.UINT8, False),
+        ([256], TensorProto.UINT8, False),
         ([1e38, np.inf, np.nan], TensorProto.FLOAT, True),
         ([1e39], TensorProto.FLOAT, False),
         ([70000], TensorProto.FLOAT16, False),
