@@ -21,6 +21,9 @@ class WholeNumber(click.IntRange):
             self.fail(f"{value!r} is no whole number.", param, ctx)
         return super().convert(value, param, ctx)
 
+    def _describe_range(self) -> str:
+        return _limits(self, super()._describe_range())
+
 
 class Number(click.FloatRange):
     """A number, within limits if there are some."""
@@ -30,3 +33,11 @@ class Number(click.FloatRange):
         if isinstance(value, str) and number_of(value) is None:
             self.fail(f"{value!r} is no number.", param, ctx)
         return super().convert(value, param, ctx)
+
+    def _describe_range(self) -> str:
+        return _limits(self, super()._describe_range())
+
+
+def _limits(numbers: WholeNumber | Number, described: str) -> str:
+    """Return nothing for numbers without limits, of which click writes `x<=None` in its help."""
+    return "" if numbers.min is None and numbers.max is None else described

@@ -55,3 +55,14 @@ def test_every_option_takes_such_numbers_and_nothing_empty() -> None:
             assert f"{option.opts[-1]} is empty; give " in said.output, said.output
             tried += 1
     assert tried > 40
+
+
+def test_help_tells_no_limits_that_there_are_not() -> None:
+    helped = 0
+    for _, words in _commands():
+        said = CliRunner().invoke(sambac if words else sambarun, [*words, "--help"])
+        assert said.exit_code == 0, words
+        assert "None]" not in said.output, said.output
+        helped += 1
+    assert helped > 5
+    assert "[x>=1]" in CliRunner().invoke(sambarun, ["--help"]).output, "limits stay"
