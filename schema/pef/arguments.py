@@ -23,6 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SHORT = 40
+_OR_NONE = ", or None"
 MOST = (1 << 63) - 1  # of steps, batches and seeds: a checkpoint holds no more
 MOST_THREADS = 256  # more than any machine has; far more stop it for minutes
 
@@ -43,8 +44,12 @@ class Kind(NamedTuple):
 
     def or_none(self) -> Kind:
         """Return the kind of arguments that may be left out, too."""
-        words = f"{self.words}, or None"
+        words = f"{self.words}{_OR_NONE}"
         return Kind(words, lambda value: value is None or self.fits(value), self.odd)
+
+    def given(self) -> Kind:
+        """Return the kind for a command line, where what is left out is not written as None."""
+        return self._replace(words=self.words.removesuffix(_OR_NONE))
 
     def at_least(self, least: int) -> Kind:
         """Return the kind of those of these numbers that are not less than `least`."""

@@ -9,9 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from pef.text import number_of, whole_of
+from samba_cli.compile_options import options_from
 from samba_cli.number_types import Number, WholeNumber
 from samba_cli.sambac import cli as sambac
 from samba_cli.sambarun import cli as sambarun
+from samba_cli.shell import Wrong
 
 _OF_PYTHON = ["1_0", " 1", "1 ", "١", "0x10", "1e_3", "", "1__0", "+ 1", "true", "1e", "."]
 
@@ -66,3 +68,9 @@ def test_help_tells_no_limits_that_there_are_not() -> None:
         helped += 1
     assert helped > 5
     assert "[x>=1]" in CliRunner().invoke(sambarun, ["--help"]).output, "limits stay"
+
+
+@pytest.mark.parametrize(("name", "flag"), [("num_tiles", "--num-tiles"), ("n_chips", "--n-chips")])
+def test_nobody_is_told_to_write_none_on_a_command_line(name: str, flag: str) -> None:
+    with pytest.raises(Wrong, match=f"^{flag} is 0; a whole number above 0 was expected"):
+        options_from({name: 0})
