@@ -59,7 +59,7 @@ def options_from(words: Mapping[str, object]) -> CompileOptions:
         except CompileError as error:
             problems.append(str(error))
         else:
-            problems += misfits(**{spelling.flag: (values[name], known.kind)})
+            problems += misfits(**{spelling.flag: (values[name], known.kind.given or known.kind)})
     if problems:
         raise Wrong("\n".join(problems))
     make: Callable[..., CompileOptions] = CompileOptions

@@ -35,16 +35,18 @@ class Kind(NamedTuple):
     """Arguments of a kind: `words` for them, and a function that tells whether one `fits`.
 
     Of lists and dicts that do not, `odd` says what follows the name: the first part that is wrong.
+    Where None fits, too, `given` is the kind of the others: nobody writes None on a command line.
     """
 
     words: str
     fits: Callable[[object], bool]
     odd: Callable[[object], str] = _whole
+    given: Kind | None = None
 
     def or_none(self) -> Kind:
         """Return the kind of arguments that may be left out, too."""
         words = f"{self.words}, or None"
-        return Kind(words, lambda value: value is None or self.fits(value), self.odd)
+        return Kind(words, lambda value: value is None or self.fits(value), self.odd, given=self)
 
     def at_least(self, least: int) -> Kind:
         """Return the kind of those of these numbers that are not less than `least`."""

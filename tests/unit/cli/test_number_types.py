@@ -9,9 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from pef.text import number_of, whole_of
+from samba_cli.compile_options import options_from
 from samba_cli.number_types import Number, WholeNumber
 from samba_cli.sambac import cli as sambac
 from samba_cli.sambarun import cli as sambarun
+from samba_cli.shell import Wrong
 
 _OF_PYTHON = ["1_0", " 1", "1 ", "١", "0x10", "1e_3", "", "1__0", "+ 1", "true", "1e", "."]
 
@@ -46,7 +48,7 @@ def test_every_option_takes_such_numbers_and_nothing_empty() -> None:
         for option in parameters:
             if not isinstance(option, click.Option) or option.is_flag or option.count:
                 continue
-            numeric = isinstance(option.type, click.IntRange | click.FloatRange)
+            numeric = isinstance(option.type, (click.types.IntParamType, click.types.FloatParamType))
             assert type(option.type) not in (type(click.INT), type(click.FLOAT)), option.opts
             assert not numeric or isinstance(option.type, WholeNumber | Number), option.opts
             top = sambac if words else sambarun
@@ -55,3 +57,20 @@ def test_every_option_takes_such_numbers_and_nothing_empty() -> None:
             assert f"{option.opts[-1]} is empty; give " in said.output, said.output
             tried += 1
     assert tried > 40
+
+
+def test_help_tells_no_limits_that_there_are_not() -> None:
+    helped = 0
+    for _, words in _commands():
+        said = CliRunner().invoke(sambac if words else sambarun, [*words, "--help"])
+        assert said.exit_code == 0, words
+        assert "None]" not in said.output, said.output
+        helped += 1
+    assert helped > 5
+    assert "[x>=1]" in CliRunner().invoke(sambarun, ["--help"]).output, "limits stay"
+
+
+@pytest.mark.parametrize(("name", "flag"), [("num_tiles", "--num-tiles"), ("n_chips", "--n-chips")])
+def test_nobody_is_told_to_write_none_on_a_command_line(name: str, flag: str) -> None:
+    with pytest.raises(Wrong, match=f"^{flag} is 0; a whole number above 0 was expected"):
+        options_from({name: 0})
