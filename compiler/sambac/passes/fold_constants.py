@@ -2,6 +2,8 @@
 
     Op(constants)                       ->  the result, an initializer
     Shape(x), Size(x)                   ->  the numbers, if the shape of x is known
+    ConstantOfShape(constant)           ->  the numbers, if they are a short list of whole ones,
+                                            as those that pads are computed from
     Op(fill)                            ->  the fill of the result's shape, for
                                             Reshape, Flatten, Squeeze, Unsqueeze, Transpose,
                                             Expand, Identity
@@ -42,6 +44,8 @@ from sambac.ops import is_random
 from .evaluation import evaluate, is_computable
 from .rewriting import Rule, RulePass, constant, derived_name, present
 
+_SMALL = 1024
+"""Results of so many bytes are folded from anything."""
 _MESSAGE_BYTES = 1 << 29
 """What one session is asked to fold; a message cannot hold more than 2 GiB."""
 
@@ -135,6 +139,14 @@ def _fold_fill(editor: Editor, node: ir.Node) -> str | None:
     return _settle(editor, node, np.broadcast_to(array.reshape(-1)[0], shape))
 
 
+def _fold_list(editor: Editor, node: ir.Node) -> str | None:
+    """ConstantOfShape(constant) -> the numbers."""
+    array = constant(node.outputs[0])
+    if array is None or array.ndim != 1 or array.dtype.kind != "i" or array.nbytes > _SMALL:
+        return "the result is no small list of whole numbers, or its size is not known"
+    return _settle(editor, node, array)
+
+
 def _settle(editor: Editor, node: ir.Node, content: Array) -> str | None:
     """Replace the node by a constant."""
     out = node.outputs[0]
@@ -153,9 +165,10 @@ class FoldConstants(RulePass):
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         **dict.fromkeys(("Shape", "Size"), (_fold_shape,)),
         **dict.fromkeys(_FILL_MOVERS, (_fold_fill,)),
+        "ConstantOfShape": (_fold_list,),
     }
     operators: ClassVar[frozenset[str] | None] = None  # all of them fold, by rules or computed
-    bytes: int = 1024
+    bytes: int = _SMALL
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fold in every graph of `model`."""

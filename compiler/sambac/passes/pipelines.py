@@ -165,8 +165,14 @@ LEGALIZE_TRAINING: tuple[Pass, ...] = tuple(
     if not isinstance(step, CheckKernels)
 )
 
-# Branches that constants choose, in the place of the choice.
-CHOSEN_BRANCHES: tuple[Pass, ...] = (FoldConstants(), InlineBranches(), EliminateDeadCode())
+# Branches that constants choose, in the place of the choice, and sizes that constants tell.
+CHOSEN_BRANCHES: tuple[Pass, ...] = (
+    FoldConstants(),
+    InlineBranches(),
+    EliminateDeadCode(),
+    SpellSlices(),
+    InferShapes(),
+)
 
 # What differentiation wants: no dead code, no arithmetic on constants, no branches.
 BEFORE_GRADIENTS: tuple[Pass, ...] = (

@@ -143,10 +143,29 @@ def _legal(source: Source, roles: Roles, passes: PassContext) -> tuple[ir.Model,
         to_evaluation(evaluation)
     for graph in (model, evaluation):
         passes.run(graph, LEGALIZE_TRAINING, legal_from=len(LEGALIZE_TRAINING) - 1)
-        if "If" in operators_in(graph):  # what a constant chooses trains as all else does
-            passes.run(graph, CHOSEN_BRANCHES)
         _require_static(graph, source.name)
+        _settle(graph, passes)
     return evaluation, trainable
+
+
+def _settle(model: ir.Model, passes: PassContext) -> None:
+    """Take the branches that constants choose: what is in them trains as all else does.
+
+    A size that a constant tells (the pads of a Pad) may choose a branch, whose results tell the
+    next size: so this is done until nothing more comes of it.
+    """
+    left = -1
+    while (unsettled := _unsettled(model.graph)) not in (0, left):
+        left = unsettled
+        passes.run(model, CHOSEN_BRANCHES)
+
+
+def _unsettled(graph: ir.Graph) -> int:
+    """Return how many choices, and results without known sizes, are in `graph`."""
+    choices = sum(node.op_type == "If" for node in graph)
+    return choices + sum(
+        static_shape(out) is None for node in graph for out in node.outputs if out.name
+    )
 
 
 def _differentiate(

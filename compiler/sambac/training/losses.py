@@ -19,7 +19,7 @@ from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames, make_way
-from sambac.graph.nodes import has_subgraphs
+from sambac.graph.nodes import has_subgraphs, static_shape
 from sambac.graph.origins import place_of
 from sambac.ops.control import THROUGH_CONTROL_FLOW
 
@@ -154,10 +154,10 @@ def _of_unknown_shape(name: str, value: ir.Value) -> str:
 
 
 def _first_unknown(value: ir.Value) -> ir.Node | None:
-    """Return an operator behind `value` of whose results the shapes are lost, not before it."""
+    """Return an operator behind `value` of whose results the sizes are lost, not before it."""
     node = value.producer()
     while node is not None:
-        before = [item for item in node.inputs if item is not None and item.shape is None]
+        before = [item for item in node.inputs if item is not None and static_shape(item) is None]
         if not before or before[0].producer() is None:
             return node
         node = before[0].producer()
@@ -193,6 +193,8 @@ def _build(b: Editor, spec: LossSpec, outputs: dict[str, ir.Value], name: str) -
     problem = _why_no_floats(spec.prediction, outputs)
     if problem:
         return problem.replace("to be the loss", f"for {spec.kind}")
+    if static_shape(outputs[spec.prediction]) is None:
+        return _of_unknown_shape(spec.prediction, outputs[spec.prediction])
     inputs = {str(value.name): value for value in b.model.graph.inputs}
     try:
         loss = _BUILDERS[spec.kind](b, outputs[spec.prediction], spec.target, inputs)

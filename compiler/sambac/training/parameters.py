@@ -44,6 +44,10 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
 # No weight is so large; what is added to hide other numbers is.
 _MASKED = 1e9
 _MASKED_IN_HALF = 65504.0
+_NO_PARAMETERS = (
+    "the model has no parameters; those of an ONNX model are its floating-point initializers, not "
+    "what operators Constant hold"
+)
 _STATISTICS: Mapping[str, frozenset[int]] = {"BatchNormalization": frozenset({3, 4})}
 
 
@@ -113,7 +117,7 @@ def frozen_by(roles: Roles, patterns: Iterable[str], *, allow_all: bool = False)
         shown = listed(roles.parameters, 8, ", ")
         raise CompileError(f"{listed(problems)}; the parameters are {shown or 'none'}")
     if frozen.issuperset(roles.parameters) and not allow_all:
-        why = "every parameter is frozen" if roles.parameters else "the model has no parameters"
+        why = "every parameter is frozen" if roles.parameters else _NO_PARAMETERS
         raise CompileError(f"there is nothing to train: {why}")
     return replace(roles, frozen=frozenset(frozen))
 

@@ -48,7 +48,9 @@ def test_every_option_takes_such_numbers_and_nothing_empty() -> None:
         for option in parameters:
             if not isinstance(option, click.Option) or option.is_flag or option.count:
                 continue
-            numeric = isinstance(option.type, (click.types.IntParamType, click.types.FloatParamType))
+            numeric = isinstance(
+                option.type, (click.types.IntParamType, click.types.FloatParamType)
+            )
             assert type(option.type) not in (type(click.INT), type(click.FLOAT)), option.opts
             assert not numeric or isinstance(option.type, WholeNumber | Number), option.opts
             top = sambac if words else sambarun

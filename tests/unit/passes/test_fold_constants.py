@@ -82,3 +82,25 @@ def test_an_integer_division_by_zero_stays() -> None:
         { a = Div (one, zero)  y = Add (x, a) }
     """)
     assert [node.op_type for node in folded(model).graph] == ["Div", "Add"]
+
+
+def test_lists_of_whole_numbers_are_folded_and_weights_are_not() -> None:
+    """What to pad is computed from lists, so that sizes depend on them."""
+    model = ir.from_onnx_text("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[2, 3] x) => (float[a, b] y, float[2] z, int64[2, 2] i, int64[900] far)
+        <int64[1] two = {2}, int64[2] both = {2, 2}, int64[1] many = {900}, int64[2] ends = {1, 1}>
+        { zeros = ConstantOfShape <value = int64[1] {0}> (two)
+          pads = Concat <axis = 0> (zeros, ends)
+          y = Pad (x, pads)
+          w = ConstantOfShape <value = float[1] {3}> (two)
+          z = Neg (w)
+          m = ConstantOfShape <value = int64[1] {5}> (both)
+          i = Neg (m)
+          n = ConstantOfShape <value = int64[1] {5}> (many)
+          far = Neg (n) }
+    """)
+    InferShapes()(folded(model))
+    assert [node.op_type for node in model.graph].count("ConstantOfShape") == 3
+    assert "Concat" not in {node.op_type for node in model.graph}
+    assert list(model.graph.outputs[0].shape or ()) == [3, 4]
