@@ -34,8 +34,19 @@ _WHOLE = {
 }
 
 
-def bounds(value: ir.Value, depth: int = _DEPTH) -> Bounds:
+def bounds(value: ir.Value) -> Bounds:
     """Return the bounds of `value`, a tensor of whole numbers or truth values."""
+    return _bounds(value, _DEPTH, {})
+
+
+def _bounds(value: ir.Value, depth: int, found: dict[ir.Value, Bounds]) -> Bounds:
+    """Return the bounds of `value`; those that are `found` on the way are looked for once."""
+    if value not in found:
+        found[value] = _looked_for(value, depth, found)
+    return found[value]
+
+
+def _looked_for(value: ir.Value, depth: int, found: dict[ir.Value, Bounds]) -> Bounds:
     assert value.dtype is not None
     whole = _WHOLE[value.dtype]
     content = constant(value)
@@ -49,9 +60,9 @@ def bounds(value: ir.Value, depth: int = _DEPTH) -> Bounds:
     operands = _read(node)
     if not operands or any(operand.dtype not in _WHOLE for operand in operands):
         return whole
-    given = [bounds(operand, depth - 1) for operand in operands]
-    found = _of_all(given) if node.op_type in _MOVED else _COMPUTED[node.op_type](*given)
-    return found if whole[0] <= found[0] and found[1] <= whole[1] else whole
+    given = [_bounds(operand, depth - 1, found) for operand in operands]
+    ends = _of_all(given) if node.op_type in _MOVED else _COMPUTED[node.op_type](*given)
+    return ends if whole[0] <= ends[0] and ends[1] <= whole[1] else whole
 
 
 def largest(value: ir.Value) -> int:
