@@ -102,6 +102,7 @@ def _machine() -> dict[str, str]:
     return {
         "cores": str(os.cpu_count()),
         "processor": platform.machine(),
+        "with": " ".join(_extensions()) or "no vector extension that is known",
         "Python": platform.python_version(),
         "onnxruntime": version("onnxruntime"),
     }
@@ -114,3 +115,16 @@ def _draw(report: Report, path: Path) -> None:
     report.plot(figure.subplots())
     # Without the metadata, equal plots are equal files.
     figure.savefig(path, dpi=120, metadata={"Software": None})
+
+
+_EXTENSIONS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_bf16", "asimd")
+"""What kernels are chosen by, as Linux names it."""
+
+
+def _extensions() -> list[str]:
+    """The vector extensions of this processor that speed depends on; none where nobody tells."""
+    try:
+        told = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:
+        return []
+    return [name for name in _EXTENSIONS if name in told]
