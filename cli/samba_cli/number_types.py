@@ -62,5 +62,5 @@ class Word(_Choice):
         """Return what is said of a word that is none."""
         from pef.wording import did_you_mean  # with which much else is loaded
 
-        message = super().get_invalid_choice_message(value, ctx)
-        return f"{message.removesuffix('.')}{did_you_mean(value, self.choices)}."
+        words = ", ".join(map(repr, self.choices))
+        return f"{value!r} is not one of {words}{did_you_mean(value, self.choices)}."
