@@ -54,7 +54,7 @@ def say(text: str, *, paged: bool) -> None:
 
 
 def _print_part(console: Console, title: str, body: Table | Iterable[str]) -> None:
-    """Print a part; a table that is too wide leaves out lesser columns."""
+    """Print a part; a table that is too wide leaves out columns, lesser ones first."""
     if not isinstance(body, Table):
         console.print(Text(title, "bold"))
         console.print(Text("\n".join(body)))
@@ -69,36 +69,39 @@ def _print_part(console: Console, title: str, body: Table | Iterable[str]) -> No
 
 @dataclass(frozen=True)
 class _Fitting:
-    """The columns that are left out, and the length of bars."""
+    """The columns that are left out, the length of bars, and whether all cells then fit."""
 
     gone: Collection[str]
     bar: int
+    whole: bool
 
 
 def _layout(table: Table, width: int) -> _Fitting:
     """Return how `table` fits in `width`."""
     for bar in _BARS if table.shares else (0,):
-        gone = _left_out(table, width, bar)
-        if not gone:
+        fitting = _fitting(table, width, bar)
+        if not fitting.gone:
             break
-    return _Fitting(gone, bar)
+    return fitting
 
 
-def _left_out(table: Table, width: int, bar: int) -> list[str]:
-    """Return the headers of the columns that do not fit in `width`."""
+def _fitting(table: Table, width: int, bar: int) -> _Fitting:
+    """Leave out lesser columns of `table`, then others between the first and the last one."""
     widths = {
         header: min(_widest(table, at), _least(table, at))
         + _MARGIN
         + (bar + _MARGIN if header in table.shares else 0)
         for at, header in enumerate(table.headers)
     }
-    gone: list[str] = []
-    for header in table.lesser:
+    gone: dict[str, int] = {}
+    for header in dict.fromkeys((*table.lesser, *table.headers[1:-1])):
         if sum(widths.values()) <= width:
             break
-        gone.append(header)
-        del widths[header]
-    return gone
+        gone[header] = widths.pop(header)
+    for header, wide in reversed(gone.copy().items()):  # what there is room for without wider ones
+        if sum(widths.values()) + wide <= width:
+            widths[header] = gone.pop(header)
+    return _Fitting(list(gone), bar, sum(widths.values()) <= width)
 
 
 def _least(table: Table, at: int) -> int:
@@ -119,7 +122,8 @@ def _drawn(table: Table, layout: _Fitting) -> RichTable:
         drawn.add_column(
             header,
             justify="right" if header in table.right else "left",
-            no_wrap=_widest(table, at) <= _least(table, at),
+            # Folded where even so there is no room: a number that is cut short is another one.
+            no_wrap=layout.whole and _widest(table, at) <= _least(table, at),
             overflow="fold",
         )
         if header in table.shares:

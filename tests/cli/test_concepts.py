@@ -52,3 +52,6 @@ def test_the_sum_of_the_worked_example(sambac: Callable, tmp_path: Path) -> None
     assert numbers["compute"] == pytest.approx(compute, rel=1e-3)
     total = sn10["launch"] + sn10["fill"] + stream + max(compute, stream)
     assert numbers["latency"] == pytest.approx(total)
+    said = sambac("explain", path, "operator:node_matmul", "--json").out
+    facts = [fact["numbers"] for each in json.loads(said) for fact in each["facts"]]
+    assert [fact["bytes"] for fact in facts if "held" in fact] == [matrix]

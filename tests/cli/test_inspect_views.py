@@ -197,7 +197,7 @@ def on_a_terminal(
 
 
 class TestTerminal:
-    @pytest.mark.parametrize("columns", [80, 120])
+    @pytest.mark.parametrize("columns", [40, 80, 120])
     @pytest.mark.parametrize("words", [[], ["--top", 5], ["--sections", "3"], ["--symbols"]])
     def test_nothing_is_wider_than_it(self, chain: Path, columns: int, words: list[object]) -> None:
         shown = on_a_terminal(
@@ -206,6 +206,19 @@ class TestTerminal:
         lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
         assert len(lines) > 5
         assert max(map(len, lines)) <= columns
+
+    @pytest.mark.parametrize("columns", [30, 40, 50])
+    def test_no_number_is_cut_short(self, chain: Path, columns: int) -> None:
+        """Where even few columns do not fit, some are left out, and the title tells which."""
+        shown = on_a_terminal(["inspect", chain, "--no-pager"], columns, 24, {"NO_COLOR": "1"})
+        full = on_a_terminal(["inspect", chain, "--no-pager"], 400, 24, {"NO_COLOR": "1"})
+        told = [
+            set(re.findall(r"0x[0-9a-f]+|\d[\d,]*,\d+(?:\.\d+)?|\d+\.\d+", text))
+            for text in (shown, full)
+        ]
+        assert len(told[0]) > 20
+        assert told[0] <= told[1]
+        assert "(no room for" in " ".join(shown.split())
 
     def test_bars_are_as_long_as_what_they_stand_for(self, chain: Path, whole: Report) -> None:
         shown = on_a_terminal(["inspect", chain, "--no-pager", "--top", 20], 200, 24, {})

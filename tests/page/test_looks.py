@@ -165,3 +165,48 @@ def test_calls_are_named_where_they_begin(
             before = int(text.removeprefix("call ")) + 1
             assert x == pytest.approx(74 + width / (calls + 2) * before, abs=0.01)
         assert all(b[0] - a[0] >= 30 for a, b in itertools.pairwise(ticks))
+
+
+def test_names_in_the_memory_map_are_written_over_all_boxes(
+    browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
+) -> None:
+    """A pack is drawn under its parts, and its name is not; no name stands on another one."""
+    browser.open(pages["trains"])
+    browser.run(
+        "window.pens = []; const P = CanvasRenderingContext2D.prototype;"
+        "for (const name of ['fillRect', 'fillText']) { const made = P[name]; P[name] ="
+        "  function (...given) { pens.push([name, ...given]); return made.apply(this, given); }; }"
+        "location.hash = 'tab=memory'"
+    )
+    browser.wait("pens.some(pen => pen[1] === 'alive')")
+    pens = browser.run("return pens.slice(0, pens.findIndex(pen => pen[1] === 'start'))")
+    kinds = [kind for kind, *_ in pens]
+    first = kinds.index("fillText")
+    assert set(kinds[:first]) == {"fillRect"}
+    assert set(kinds[first:]) == {"fillText"}
+    names = {row["name"] for row in reports["trains"]["symbols"]}
+    written = [(text, x, y) for _, text, x, y in pens[first:] if text in names]
+    assert written
+    for (a, left, y), (_, right, z) in itertools.combinations(written, 2):
+        assert (left, y) != (right, z), a
+
+
+@pytest.mark.parametrize("name", ["ten", "hundreds", "trains"])
+def test_names_of_roofs_are_over_the_spots_and_inside(
+    browser: Browser, pages: dict[str, Path], name: str
+) -> None:
+    browser.open(pages[name], "tab=roofline")
+    browser.wait("document.querySelector('.spot')")
+    covered = browser.run(
+        "const words = [...document.querySelectorAll('.spot ~ .word')];"
+        "const box = e => e.getBoundingClientRect();"
+        "const frame = box(document.querySelector('.picture'));"
+        "return [words.length, words.filter(word => { const w = box(word);"
+        "  return w.left < frame.left || w.right > frame.right ||"
+        "    [...document.querySelectorAll('.spot')].some(spot => { const s = box(spot);"
+        "      return s.left < w.right && w.left < s.right"
+        "        && s.top < w.bottom && w.top < s.bottom; });"
+        "}).map(word => word.textContent)]"
+    )
+    assert covered[0] >= 3
+    assert covered[1] == []

@@ -322,13 +322,13 @@ def test_everything_of_the_report_is_there(
 
 
 class TestComparison:
-    """`pair` is a program at O0 beside the same at O1."""
+    """`pair` is a program at O0 beside the same at O1; changes are from what it stands beside."""
 
     def test_runs_are_side_by_side(
         self, browser: Browser, pages: dict[str, Path], reports: dict[str, Report]
     ) -> None:
         browser.open(pages["pair"], "tab=compare")
-        a, b = (reports[name]["graphs"][0] for name in ("trains", "trains at O1"))
+        a, b = (reports[name]["graphs"][0] for name in ("trains at O1", "trains"))
         lines = browser.text("#view table").splitlines()
         change = 100 * (b["latency_us"] / a["latency_us"] - 1)
         said = f"{'+' if change > 0 else '−'}{abs(change):.1f} %"
@@ -338,7 +338,12 @@ class TestComparison:
             human_time(b["latency_us"]),
             said,
         ]
-        assert any('level\t"O0"\t"O1"' in line for line in lines)
+        assert any('level\t"O1"\t"O0"' in line for line in lines)
+        assert "changes are from trains at O1.pef to trains.pef" in browser.text("#view p")
+        gone = next(line for line in lines if "\tonly trains at O1.pef\t" in line)
+        assert gone.split("\t")[3:5] == ["-", "gone"]
+        browser.open(pages["pair"])
+        assert f"{said} beside the other file" in browser.text(".tile")
 
     def test_sections_are_matched_by_name(
         self, browser: Browser, pages: dict[str, Path], reports: dict[str, Report]

@@ -14,7 +14,7 @@ from sambac.planning.fusion import plan_fusion
 from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import PlannedStage, SectionCost
 from sambac.planning.sections import SectionRequest, plan_sections
-from sambac.planning.view import ValueFacts, ValueRole
+from sambac.planning.view import OpFacts, ValueFacts, ValueRole
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import option
@@ -167,17 +167,26 @@ def _doubled(stage: PlannedStage, fixed: set[str], rebuilt: Rebuilt) -> PlannedS
     if stage.sections.sections[0].type not in _WITH_BATCH:
         return stage
     symbol = rebuilt.plans.persistent.symbol
+    same = {
+        name
+        for name, facts in stage.view.values.items()
+        if facts.role is ValueRole.WEIGHT or symbol(name) in fixed
+    }
+    ops: dict[str, OpFacts] = {}
+    # In topological order, so that what is made of weights alone is as large as they are.
+    for name, op in stage.view.ops.items():
+        of_weights = bool(op.inputs) and same.issuperset(op.inputs)
+        same.update(op.outputs if of_weights else ())
+        ops[name] = op if of_weights else replace(op, flops=_TWICE * op.flops)
 
     def value(facts: ValueFacts) -> ValueFacts:
-        weight = facts.role is ValueRole.WEIGHT or symbol(facts.name) in fixed
-        return facts if weight else replace(facts, nbytes=_TWICE * facts.modelled_nbytes)
+        """Return the value with the bytes that a device has, whatever the host keeps."""
+        if facts.name in same:
+            return facts
+        return replace(facts, nbytes=_TWICE * facts.modelled_nbytes, declared=0)
 
-    view = replace(
-        stage.view,
-        ops={name: replace(op, flops=_TWICE * op.flops) for name, op in stage.view.ops.items()},
-        values={name: value(facts) for name, facts in stage.view.values.items()},
-    )
-    return replace(stage, view=view)
+    values = {name: value(facts) for name, facts in stage.view.values.items()}
+    return replace(stage, view=replace(stage.view, ops=ops, values=values))
 
 
 def _planned(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:

@@ -66,7 +66,8 @@ def operator_facts(rebuilt: Rebuilt, place: OperatorPlace) -> Iterator[Fact]:
     else:
         yield Fact(_WORK, "It computes no numbers, so it has no compute unit.", {"pcus": 0})
     for value in view.ops[op.name].holds:
-        nbytes = view.values[value].modelled_nbytes
+        # What is cast on its way there takes the room of what it was, as in the estimate.
+        nbytes = sum(view.values[base].modelled_nbytes for base in view.behind(value))
         yield Fact(
             _WORK,
             f"It keeps {value_text(rebuilt, view, value)} on chip as a whole, "

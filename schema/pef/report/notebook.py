@@ -66,7 +66,7 @@ def _slowest(found: Report) -> Table:
     sections = found["sections"]
     times = {number: count * sections[number]["latency_us"] for number, count in calls.items()}
     ordered = sorted(times, key=lambda number: (-times[number], number))
-    total = sum(times.values())
+    most = max(times.values(), default=0.0)
     rows = [
         (
             str(number),
@@ -81,7 +81,7 @@ def _slowest(found: Report) -> Table:
         for row in (sections[number],)
     ]
     headers = ("id", "time", "limited by", "PCUs", "PMUs", "operators", "name")
-    shares = {"time": [times[number] / total for number in ordered]} if total else {}
+    shares = {"time": [times[number] / most for number in ordered]} if most else {}
     return Table(headers, rows, ("id", "time", "PCUs", "PMUs", "operators"), shares=shares)
 
 

@@ -177,7 +177,7 @@ def _graphs(report: Report) -> Table:
         )
         for row in report["graphs"]
     ]
-    lesser = ("first call", "policy us", "FLOP", "model", "role")
+    lesser = ("first call", "policy us", "FLOP", "model", "role", "weights", "out", "in", "calls")
     return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:8], lesser)
 
 

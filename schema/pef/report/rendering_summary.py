@@ -149,7 +149,7 @@ def device_parts(report: Report) -> Iterator[tuple[str, Table]]:
         headers = ("number", "value", "unit", "about", "origin", "source")
         yield (
             f"Device ({len(rows)} numbers that estimates took)",
-            Table(headers, rows, ("value", "about")),
+            Table(headers, rows, ("value", "about"), ("about", "origin", "source")),
         )
 
 

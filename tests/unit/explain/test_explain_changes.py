@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from explained import device, heavy, net
 
 import sambac
-from benchmarks.models import synthetic
+from benchmarks.models import language, synthetic
 from sambac.explain import explain
 
 SMALL = {"pcus": 64, "pmus": 24, "stage_pmus": 2, "ddr_bandwidth": 2e9}
@@ -73,6 +74,25 @@ def test_twice_the_batch_takes_what_was_said(tmp_path):
     assert said["per"] == 2
     assert said["seconds"] == pytest.approx(_time(other))
     assert said["saved_share"] == pytest.approx(1 - _time(other) / 2 / said["before"])
+
+
+@pytest.mark.parametrize(
+    ("level", "dtype"),
+    [("O0", torch.bfloat16), ("O3", torch.float32), ("O3", torch.bfloat16)],
+)
+def test_twice_the_batch_of_a_training_step(level, dtype):
+    """Also where the host keeps more bits than the model has; weights that are cast stay."""
+    shape = language.Gpt2Shape(hidden=128, layers=1, heads=2, vocabulary=5000, length=128)
+    options = sambac.CompileOptions(level=level, arch="sn30", train=True)
+
+    def compiled(batch):
+        module, inputs = language.gpt2_step(shape, batch, dtype)
+        return sambac.compile(module, options, inputs=inputs)
+
+    program, other = compiled(8), compiled(16)
+    assert len(program.sections) == len(other.sections)
+    # Sums over the batch that a section casts before they are gradients count twice, too.
+    assert _changes(program)["Twice the batch"]["seconds"] == pytest.approx(_time(other), rel=0.01)
 
 
 def test_everything_in_hbm_takes_what_a_larger_one_does(tmp_path):

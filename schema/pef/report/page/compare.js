@@ -1,12 +1,12 @@
 // This file beside another one: what a run costs in both, and which sections, symbols and options differ.
 
 function compareTab(page) {
-  const { model: a, other: b, state } = page;
+  const { model: b, other: a, state } = page; // from the other file to the one that is shown
   const sides = [a, b].map((model) => ({ model, scope: model.scopes[state.scope] ?? model.scopes[0] }));
   const [left, right_] = sides.map(({ model, scope }) => totalsOf(model, scope.calls));
   return {
     element: [
-      el("p", {}, `${a.name} (${sides[0].scope.name}) beside ${b.name} (${sides[1].scope.name}). Sections, symbols and operators are the same where their names are.`),
+      el("p", {}, `${b.name} (${sides[1].scope.name}) beside ${a.name} (${sides[0].scope.name}); changes are from ${a.name} to ${b.name}. Sections, symbols and operators are the same where their names are.`),
       el("div", { class: "columns short" },
         el("section", {}, el("h2", {}, "One run ", modelled()), runTable(left, right_, a, b).element, termBars(sides, [left, right_]), typeTable(sides).element),
         el("section", {}, el("h2", {}, "Regions"), regionTable(a, b).element, el("h2", {}, "Options and device"), optionTable(a, b).element)),
@@ -26,7 +26,7 @@ function change(before, after) {
   return Math.abs(share) < 0.05 ? "=" : `${share > 0 ? "+" : "−"}${Math.abs(share).toFixed(1)} %`;
 }
 
-const changeColumn = (of) => right("change", (row) => { const [x, y] = of(row); return x ? y / x - 1 : y ? Infinity : 0; }, (_, row) => change(...of(row)), "from the first file to the second one");
+const changeColumn = (of) => right("change", (row) => { const [x, y] = of(row); return x ? y / x - 1 : y ? Infinity : 0; }, (_, row) => change(...of(row)), "from the other file to this one");
 
 function runTable(x, y, a, b) {
   const rows = [
@@ -76,12 +76,12 @@ function optionTable(a, b) {
 }
 
 function sectionPairs(page) {
-  const { model: a, other: b, state } = page;
+  const { model: b, other: a, state } = page;
   const rows = [
     ...a.sections.filter((section) => fits(a, section, state)).map((section) => ({ name: section.name, a: section, b: b.named.get(section.name) })),
     ...b.sections.filter((section) => !a.named.has(section.name) && fits(b, section, state)).map((section) => ({ name: section.name, a: undefined, b: section })),
   ];
-  const time = (side) => right(`time in ${page[side === "a" ? "model" : "other"].name}`, (row) => row[side]?.latency_us ?? null, (value) => value === null ? "-" : timeText(value), "modelled");
+  const time = (side) => right(`time in ${page[side === "b" ? "model" : "other"].name}`, (row) => row[side]?.latency_us ?? null, (value) => value === null ? "-" : timeText(value), "modelled");
   const pair = (name, key, text = exact) => column(name, (row) => row.a?.[key] ?? row.b?.[key], { right: true, text: (_, row) => {
     const told = [row.a, row.b].filter(Boolean).map((section) => text(section[key]));
     return told[0] === (told[1] ?? told[0]) ? told[0] : told.join(" → ");
@@ -90,7 +90,7 @@ function sectionPairs(page) {
     column("section", "name"), column("in", (row) => row.a && row.b ? "both" : row.a ? `only ${a.name}` : `only ${b.name}`), time("a"), time("b"),
     changeColumn((row) => [row.a?.latency_us ?? 0, row.b?.latency_us ?? 0]),
     pair("limited by", "limited_by", String), pair("operators", "operators"), pair("PCUs", "pcus"), pair("PMUs", "pmus"), pair("in", "bytes_in", bytesText), pair("out", "bytes_out", bytesText),
-  ], rows, { choose: (row) => row.a ? page.go({ section: row.a.id, symbol: null }) : page.go({ which: 1 - state.which, section: row.b.id, symbol: null }) });
+  ], rows, { choose: (row) => row.b ? page.go({ section: row.b.id, symbol: null }) : page.go({ which: 1 - state.which, section: row.a.id, symbol: null }) });
 }
 
 function operatorText(a, b) {
@@ -105,7 +105,7 @@ function operatorText(a, b) {
 }
 
 function symbolPairs(page) {
-  const { model: a, other: b } = page;
+  const { model: b, other: a } = page;
   const others = new Map(b.symbols.map((symbol) => [symbol.name, symbol])), names = new Set(a.symbols.map((symbol) => symbol.name));
   const facts = (symbol) => symbol ? `${symbol.kind} ${symbol.dtype} ${shapeText(symbol.shape)} in ${symbol.region ?? "no region"}` : "-";
   const rows = [
@@ -114,5 +114,5 @@ function symbolPairs(page) {
   ].filter((row) => facts(row.a) !== facts(row.b));
   return tableOf("symbol pairs", [column("symbol", "name"), column(a.name, (row) => facts(row.a)), column(b.name, (row) => facts(row.b)),
     right("size", (row) => row.a?.bytes ?? row.b.bytes, (_, row) => sizeText(row.a ?? row.b))], rows,
-  { choose: (row) => row.a ? page.go({ symbol: row.a.id, section: null }) : page.go({ which: 1 - page.state.which, symbol: row.b.id, section: null }) });
+  { choose: (row) => row.b ? page.go({ symbol: row.b.id, section: null }) : page.go({ which: 1 - page.state.which, symbol: row.a.id, section: null }) });
 }

@@ -128,8 +128,8 @@ function drawMap(canvas, { view, boxes, alive, region, model, state, frame }) {
       pen.lineWidth = 0.6;
       pen.strokeRect(x, y, w, h);
     }
-    if (w > 50 && h > 13) label(pen, symbol.name, Math.max(x, frame.left), y + h / 2 + 4, Math.min(x + w, frame.left + frame.width) - Math.max(x, frame.left), paint("label"));
   }
+  nameBoxes(pen, drawn, frame, paint("label"));
   drawChosen(pen, { view, drawn, model, state, frame, paint });
   pen.restore();
   drawAxes(pen, { view, region, frame, paint, model });
@@ -150,11 +150,19 @@ function drawChosen(pen, { view, drawn, model, state, frame, paint }) {
   pen.setLineDash([]);
 }
 
-function label(pen, text, x, y, room, ink) {
-  const most = Math.floor((room - 8) / 6.2);
-  if (most < 4) return;
+/** Write the names of boxes with room for them: over all boxes, and of a pack where no name of a part is. */
+function nameBoxes(pen, drawn, frame, ink) {
+  const taken = [];
   pen.fillStyle = ink;
-  pen.fillText(shortened(text, most), x + 4, y);
+  for (const { symbol, x, y, w, h } of drawn.toReversed()) {
+    const left = Math.max(x, frame.left), room = Math.min(x + w, frame.left + frame.width) - left;
+    const most = Math.floor((room - 8) / 6.2), middle = y + h / 2;
+    if (w <= 50 || h <= 13 || most < 4) continue;
+    const text = shortened(symbol.name, most), right = left + 8 + 6.2 * text.length;
+    if (taken.some((each) => Math.abs(each.middle - middle) < 12 && each.left < right && left < each.right)) continue;
+    taken.push({ middle, left, right });
+    pen.fillText(text, left + 4, middle + 4);
+  }
 }
 
 /** Where calls begin, in round numbers as far apart as their words need. */

@@ -35,7 +35,9 @@ function rooflineTab(page) {
       circle.style.fill = strongPaint(section.limited_by);
       circles.set(section.id, circle);
     }
-    replaceChildren(surface, axesOf(box, scale, width, height), roofLines(roofs, box, scale), [...circles.values()]);
+    const spotted = [...circles.values()].map((circle) => ["cx", "cy", "r"].map((name) => Number(circle.getAttribute(name))));
+    const [lines, words] = roofLines(roofs, box, scale, spotted);
+    replaceChildren(surface, axesOf(box, scale, width, height), lines, [...circles.values()], words);
     mark();
   }
 
@@ -99,18 +101,30 @@ function axesOf(box, scale) {
   return parts;
 }
 
-function roofLines({ flat, slopes }, box, scale) {
-  const parts = [], ceiling = flat.length ? Math.max(...flat.map((roof) => roof.value)) : box.y1;
+/** The roofs, and their names where no spot is, if there is such a place. */
+function roofLines({ flat, slopes }, box, scale, spots) {
+  const lines = [], words = [], ceiling = flat.length ? Math.max(...flat.map((roof) => roof.value)) : box.y1;
   for (const { name, value } of flat) {
-    parts.push(svg("line", { class: "roof", stroke: "var(--compute)", x1: scale.left, x2: scale.right, y1: scale.y(value), y2: scale.y(value) }));
-    parts.push(svg("text", { class: "word", x: scale.right - 4, y: scale.y(value) - 5, "text-anchor": "end" }, `${name}: ${countText(value)}FLOP/s`));
+    lines.push(svg("line", { class: "roof", stroke: "var(--compute)", x1: scale.left, x2: scale.right, y1: scale.y(value), y2: scale.y(value) }));
+    const text = `${name}: ${countText(value)}FLOP/s`, wide = scale.right - scale.left - WORD * text.length - 4;
+    words.push(roofWord(text, spots, [0, 0.25, 0.5, 0.75, 1].map((share) => [scale.right - 4 - Math.max(wide, 0) * share, scale.y(value) - 5])));
   }
   for (const { name, value } of slopes) {
     const from = Math.max(box.x0, box.y0 / value), to = Math.min(box.x1, ceiling / value);
     if (from >= to) continue;
-    parts.push(svg("line", { class: "roof", stroke: "var(--streams)", x1: scale.x(from), y1: scale.y(from * value), x2: scale.x(to), y2: scale.y(to * value) }));
-    const at = from * (to / from) ** 0.3;
-    parts.push(svg("text", { class: "word", x: scale.x(at) - 6, y: scale.y(at * value) - 8, "text-anchor": "end" }, `${name}: ${countText(value)}B/s`));
+    lines.push(svg("line", { class: "roof", stroke: "var(--streams)", x1: scale.x(from), y1: scale.y(from * value), x2: scale.x(to), y2: scale.y(to * value) }));
+    const text = `${name}: ${countText(value)}B/s`;
+    words.push(roofWord(text, spots, [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9].map((share) => from * (to / from) ** share)
+      .map((at) => [scale.x(at) - 6, scale.y(at * value) - 8]).filter(([x], at) => !at || x - WORD * text.length > scale.left)));
   }
-  return parts;
+  return [lines, words];
+}
+
+const WORD = 6.2; // the width of a letter
+
+/** A word that ends at the first of these places where it covers no spot. */
+function roofWord(text, spots, places) {
+  const covers = ([x, y]) => spots.some(([cx, cy, r]) => cx + r > x - WORD * text.length && cx - r < x && cy + r > y - 11 && cy - r < y + 3);
+  const [x, y] = places.find((place) => !covers(place)) ?? places[0];
+  return svg("text", { class: "word", x, y, "text-anchor": "end", "pointer-events": "none" }, text);
 }
