@@ -49,6 +49,7 @@ _PLACES: Mapping[str, tuple[_Places, ...]] = {
     **dict.fromkeys(("QGemm", "QLinearConv", "QLinearMatMul"), (_Places(3, 5),)),
 }
 _PRODUCTS = ("Conv", "Gemm", "MatMul")
+_NOTE = "sambac.unsigned"
 
 
 @dataclass
@@ -80,6 +81,11 @@ class _Shifts:
 
 def _more(codes: Array) -> Array:
     return (codes.astype(np.int16) + MIDDLE).astype(np.uint8)
+
+
+def shifted_places(node: ir.Node) -> tuple[int, ...]:
+    """Return where `node` reads constant weights that became unsigned, and what is their 0."""
+    return tuple(map(int, node.metadata_props.get(_NOTE, "").split()))
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,8 @@ def _rewritten(shifts: _Shifts, node: ir.Node, places: _Places) -> bool:
     node.resize_inputs(max(len(node.inputs), places.zero + 1))
     node.replace_input_with(places.weights, unsigned)
     node.replace_input_with(places.zero, middle)
+    if constant(weights) is not None:
+        node.metadata_props[_NOTE] = " ".join(map(str, (*shifted_places(node), *places)))
     return True
 
 

@@ -11,6 +11,7 @@ import sambac
 import sambarun
 from sambac.options import Level
 from sambac.passes.unsigned_weights import UnsignedWeights
+from sambarun.device import image
 
 ROWS, SUMS, COLUMNS = 3, 64, 16
 RNG = np.random.default_rng(0)
@@ -110,3 +111,23 @@ def test_small_weights_stay_as_they_are(most: int, changes: bool) -> None:
     weights = np.full((SUMS, COLUMNS), -most, np.int8)
     made = model(CASES["DequantizeLinear"], "uint8", weights, given=False)
     assert UnsignedWeights()(ir.serde.deserialize_model(made)).modified == changes
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_hosts_that_multiply_them_read_signed_weights(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = RNG.integers(0, 100, (ROWS, SUMS)).astype(np.float32)
+    x[:, 0], x[:, 1] = 0, 255  # the scale of what is quantised in a run is 1
+    weights = RNG.integers(-128, 128, (SUMS, COLUMNS)).astype(np.int8)
+    weights[1], weights[2, 2] = 0, 127
+    exact = x.astype(np.float64) @ weights
+    if case == "QLinearMatMul":
+        exact = np.clip(np.rint(exact / 2**14), 0, 255) * 2**14
+    program = sambac.compile(model(CASES[case], "uint8", weights, given=False))
+    assert {stored.requires for stored in program.programs} == {(), ("u8s8",)}
+    for features in (frozenset(), frozenset({"u8s8"})):
+        monkeypatch.setattr(image, "host_features", lambda tuning, has=features: has)
+        with sambarun.load(program, threads=1) as executable:
+            (found,) = executable.run({"x": x}).values()
+        np.testing.assert_allclose(found, exact, atol=1e-6 * np.abs(exact).max())
