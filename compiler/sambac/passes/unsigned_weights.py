@@ -100,15 +100,18 @@ class UnsignedWeights(Pass):
         shifts, modified = _Shifts(Editor(model)), False
         for graph in tuple(model.graphs()):
             for node in tuple(graph):
-                for places in _PLACES.get(node.op_type, ()):
-                    modified |= _rewritten(shifts, node, places)
+                all_places = _PLACES.get(node.op_type, ())
+                if any(_may_saturate(node, input_at(node, at)) for at, _ in all_places):
+                    # All of them: an operator's weights have one type.
+                    for places in all_places:
+                        modified |= _rewritten(shifts, node, places)
         return ir.passes.PassResult(model, modified=modified)
 
 
 def _rewritten(shifts: _Shifts, node: ir.Node, places: _Places) -> bool:
-    """Let `node` read unsigned weights, if it reads signed ones that may be too large."""
+    """Let `node` read unsigned weights, if it reads signed ones."""
     weights, zero = input_at(node, places.weights), input_at(node, places.zero)
-    if weights is None or weights.dtype != ir.DataType.INT8 or not _may_saturate(node, weights):
+    if weights is None or weights.dtype != ir.DataType.INT8:
         return False
     shape = () if node.op_type != "DequantizeLinear" else static_shape(node.inputs[1])
     if shape is None and zero is None:
@@ -127,8 +130,10 @@ def _rewritten(shifts: _Shifts, node: ir.Node, places: _Places) -> bool:
     return True
 
 
-def _may_saturate(node: ir.Node, weights: ir.Value) -> bool:
-    """Tell whether `weights` may be too large where `node` has them multiplied."""
+def _may_saturate(node: ir.Node, weights: ir.Value | None) -> bool:
+    """Tell whether `weights` are signed and may be too large where `node` has them multiplied."""
+    if weights is None or weights.dtype != ir.DataType.INT8:
+        return False
     content = constant(weights)
     if content is not None and (
         not content.size or np.abs(content.astype(np.int16)).max() <= _SMALL
