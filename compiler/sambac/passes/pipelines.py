@@ -58,6 +58,7 @@ from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_letters import SpellLetters
 from .spell_operands import ScalarRanges, SpellAxes, SpellSides, SpellSlices
 from .sum_products import SumProducts
+from .unsigned_weights import UnsignedWeights
 from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
@@ -80,6 +81,7 @@ LEGALIZE: tuple[Pass, ...] = (
     InsertCasts(),
     ExactIntegers(),  # not for speed: kernels give wrong results
     ExactTransforms(),  # likewise, of few digits
+    UnsignedWeights(),  # likewise, on some processors
     CheckKernels(),
 )
 

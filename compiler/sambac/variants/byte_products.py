@@ -8,7 +8,8 @@ there
     QLinearConv(x, .., w, .., 128, ..)   ->  QLinearConv(x, .., int8(w - 128), .., 0, ..)
     MatMulNBits(x, w), in 8 bits         ->  MatMulNBits(x, w), with x in blocks of bytes
 
-The last are those of `quantize_weights` alone: what came so is computed as it came.
+The last are those of `quantize_weights` alone: what came so is computed as it came. So are products
+of signed weights that `unsigned_weights` shifted.
 
 onnxruntime computes int8(w - 128) when the program is loaded, as it depends on weights alone.
 """
@@ -27,6 +28,7 @@ from sambac.graph.nodes import int_attribute
 from sambac.numerics.integers import MIDDLE
 from sambac.passes.base import Pass
 from sambac.passes.quantized_layers import LayerNote
+from sambac.passes.unsigned_weights import UnsignedWeights, shifted_places
 
 FEATURE = "u8s8"
 """What a program of these products requires of the host."""
@@ -43,7 +45,7 @@ class ByteProducts(Pass):
 
     name: ClassVar[str] = "byte_products"
     operators: ClassVar[frozenset[str]] = frozenset(
-        {"MatMulNBits", "MatMulIntegerToFloat", "QLinearConv"}
+        {"MatMulNBits", "MatMulIntegerToFloat", "QLinearConv", *UnsignedWeights.operators}
     )
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -58,7 +60,7 @@ class ByteProducts(Pass):
 
         modified = False
         for node in tuple(model.graph):
-            rule = _RULES.get(node.op_type)
+            rule = _back if shifted_places(node) else _RULES.get(node.op_type)
             if rule is not None:
                 editor.go_before(node)
                 modified |= rule(node, signed)
@@ -79,6 +81,15 @@ def _in_blocks(node: ir.Node, signed: _Signed) -> bool:
     if int_attribute(node, "bits", 4) != _BYTE or LayerNote.noted(node) is None:
         return False  # those of a model that came quantised keep their digits
     node.attributes["accuracy_level"] = ir.AttrInt64("accuracy_level", _IN_BYTES)
+    return True
+
+
+def _back(node: ir.Node, signed: _Signed) -> bool:
+    """Let a product of a model that came quantised read its weights as they came."""
+    for place in shifted_places(node):
+        value = node.inputs[place]
+        assert value is not None
+        node.replace_input_with(place, signed(value))
     return True
 
 
