@@ -135,7 +135,7 @@ class Access:
         )
         if problems:
             raise RunError("\n".join(problems))
-        self._memory.separate(feeds.tensors)
+        feeds.copy_views_of(self._memory)
         self._memory.whole(partial(self._put, feeds.tensors))
         return self._state.seeds(feeds.tensors)
 

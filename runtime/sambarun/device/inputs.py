@@ -15,7 +15,7 @@ from pef.wording import did_you_mean, listed
 from sambarun.arrays import Array, address_of, is_bindable, to_bytes
 from sambarun.errors import RunError
 
-from .memory import TensorAt, Value
+from .memory import Memory, TensorAt, Value
 from .weights import static_shape
 
 _INPUT = pef.SymbolKind.INPUT
@@ -29,6 +29,11 @@ class Feeds(NamedTuple):
 
     tensors: dict[int, TensorAt]
     values: dict[int, Value]
+
+    def copy_views_of(self, memory: Memory) -> None:
+        """Copy tensors that are views of `memory`; what owns its elements is nobody's view."""
+        if any(tensor.owner.base is not None for tensor in self.tensors.values()):
+            memory.separate(self.tensors)
 
 
 class Expected(NamedTuple):

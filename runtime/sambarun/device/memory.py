@@ -103,12 +103,12 @@ class Memory:
         return TensorAt(owner, address_of(owner), symbol.dtype, shape)
 
     def separate(self, given: dict[int, TensorAt]) -> None:
-        """Copy those of `given`, the caller's tensors, that are views of memory a run writes to.
+        """Copy those of `given`, the caller's tensors, that lie in memory a run writes to.
 
-        Results that have stayed here may be given back; what owns its elements is nobody's view.
+        Results that have stayed here may be given back.
         """
         for symbol, tensor in given.items():
-            if tensor.owner.base is not None and self._is_inside(tensor):
+            if self._is_inside(tensor):
                 given[symbol] = copied = private(tensor)
                 _copy(tensor, copied)
 

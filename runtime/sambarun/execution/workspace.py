@@ -198,7 +198,7 @@ class Workspace:
         self._settled.pop(id(plan), None)
         expected = self._inputs.get(plan.graph) or self._inputs_of(plan.graph)
         feeds = expected.check(inputs)
-        memory.separate(feeds.tensors)
+        feeds.copy_views_of(memory)
         if not plan.produced.isdisjoint(feeds.tensors) or feeds.values:
             self._refuse_computed(plan, feeds)
         if self.state.absent or self.state.torn:
