@@ -81,7 +81,9 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "enable_tvm_cpu_fallback",
     "TVM is told by it": "compile_tvm_to_python convert_framework_params_to_tvm enable_tvm_dropout "
     "enable_tvm_constant_prop retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
-    "modules are compiled or run alone, in several programs": "_device_mode compile_subgraphs",
+    "modules are compiled or run alone, in several programs": "_device_mode compile_subgraphs "
+    "device_mode",
+    "devices get processes by it": "mp_context",
     "records of its speed are kept": "_perf_trace",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}

@@ -34,7 +34,7 @@ class CPUDevice(Device):
     training begins, `scheduler_f` a scheduler for that optimizer. `retain_backward_graph` keeps the
     graphs of torch after a backward pass. `input_dtypes` are the types that inputs are converted
     to; without them 16-bit floating-point ones become 32-bit ones.
-    `mp_context` changes nothing: devices are threads.
+    `mp_context` changes nothing, which a warning says: devices are threads.
     """
 
     _trainer: ModuleTrainer | None = None

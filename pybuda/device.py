@@ -18,7 +18,7 @@ from sambahost.golden import GoldenRule
 from sambahost.samples import Samples
 from sambahost.training_pipeline import TrainingPipeline
 
-from .config import CompileSettings
+from .config import CompileSettings, warn_of_idle
 from .errors import PyBudaError, counted, listed, refuse
 from .microbatch import Microbatch
 from .placeable import Placeable, listed_modules
@@ -32,7 +32,7 @@ from .verifying import VerifyConfig
 class Device(Driven):
     """The base of devices: modules in order, and inputs that wait for the first of them.
 
-    `mp_context` changes nothing: devices are threads.
+    `mp_context` changes nothing, which a warning says: devices are threads.
     """
 
     raises = PyBudaError
@@ -42,6 +42,7 @@ class Device(Driven):
 
     def __init__(self, name: str, mp_context: object = None, module: object = None) -> None:
         super().__init__()
+        warn_of_idle(mp_context=mp_context)
         if not isinstance(name, str):
             raise PyBudaError(f"the name of a device came as a {type(name).__name__}")
         self.name = name

@@ -6,6 +6,8 @@ from abc import abstractmethod
 
 import torch
 
+from pef.warned import warn
+
 
 class TorchLearningRateScheduler(torch.optim.lr_scheduler.LRScheduler):
     """The base of schedulers: a subclass says by `get_lr` what the next learning rates are.
@@ -23,7 +25,9 @@ class TorchLearningRateScheduler(torch.optim.lr_scheduler.LRScheduler):
         """Return a learning rate for each group of parameters."""
 
     def step(self, epoch: int | None = None) -> None:
-        """Give the optimizer its next learning rates; `epoch` is taken and not looked at."""
+        """Give the optimizer its next learning rates. `epoch` changes nothing but warns."""
+        if epoch is not None:
+            warn(f"epoch={epoch!r}: schedulers count their steps themselves; it has no effect here")
         self.last_epoch += 1
         for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
             group["lr"] = rate

@@ -23,7 +23,7 @@ from sambahost.trained_values import TrainedValues
 
 from ._C import DataFormat
 from ._C.backend_api import BackendDevice, BackendType, DeviceMode
-from .config import UNSET, CompilerConfig, CompileSettings, compiler
+from .config import UNSET, CompilerConfig, CompileSettings, compiler, warn_of_idle
 from .device import chips_of, current
 from .errors import PyBudaError, counted, require_kind
 from .image import TTDeviceImage, compiled_by, image_of, with_step
@@ -58,10 +58,10 @@ class TTDevice(DrivenTTDevice):
 
     `num_chips` and `chip_ids` say which chips it is, `arch` and `devtype` what kind: all are the
     one model of a device. `fp32_fallback` is what a Grayskull computes in where nothing else is set
-    and this is given. `device_mode` and `mp_context` change nothing: modules are compiled and run
-    in this process. `optimizer` updates parameters in training, `scheduler` changes its learning
-    rate after each epoch. What is trained stays on the device: modules of the program keep their
-    values.
+    and this is given. `device_mode` and `mp_context` change nothing, which a warning says: modules
+    are compiled and run in this process. `optimizer` updates parameters in training, `scheduler`
+    changes its learning rate after each epoch. What is trained stays on the device: modules of the
+    program keep their values.
     """
 
     is_even = True
@@ -90,6 +90,7 @@ class TTDevice(DrivenTTDevice):
             scheduler=(scheduler, LearningRateScheduler),
             fp32_fallback=(fp32_fallback, DataFormat),
         )
+        warn_of_idle(device_mode=device_mode)
         self.arch = arch or BackendDevice.Wormhole_B0
         self.devtype = devtype or BackendType.Silicon
         self._fallback = fp32_fallback

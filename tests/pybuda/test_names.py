@@ -170,12 +170,13 @@ def test_a_graph_is_kept_after_the_backward_pass() -> None:
 
 def test_what_has_no_effect_is_taken() -> None:
     x = torch.randn(2, 4)
-    for given in (
-        {"devtype": pybuda.BackendType.Golden},
-        {"device_mode": DeviceMode.CompileOnly},
-        {"mp_context": "spawn"},
+    for given, warned in (
+        ({"devtype": pybuda.BackendType.Golden}, nullcontext()),
+        ({"device_mode": DeviceMode.CompileOnly}, pytest.warns(match="^device_mode=.* no effect")),
+        ({"mp_context": "spawn"}, pytest.warns(match="^mp_context='spawn': .* no effect")),
     ):
-        device = pybuda.TTDevice("tt0", module=later(nn.Tanh(), "tanh"), **given)
+        with warned:
+            device = pybuda.TTDevice("tt0", module=later(nn.Tanh(), "tanh"), **given)
         device.push_to_inputs(x)
         near(pybuda.run_inference().get(timeout=WAIT), [x.tanh()])
         pybuda.shutdown()

@@ -163,11 +163,24 @@ def test_arguments_for_hardware_are_told() -> None:
     assert checkpoints.get(timeout=WAIT)
 
 
+def test_schedulers_count_their_steps_themselves() -> None:
+    class Halved(pybuda.torch_schedulers.TorchLearningRateScheduler):
+        def get_lr(self) -> list[float | torch.Tensor]:
+            return [base * 0.5**self.last_epoch for base in self.base_lrs]
+
+    scheduler = Halved(torch.optim.SGD(nn.Linear(2, 2).parameters(), 1.0))
+    with pytest.warns(UserWarning, match=f"^epoch=7: .* {IDLE}"):
+        scheduler.step(7)
+    scheduler.step()
+    assert [group["lr"] for group in scheduler.optimizer.param_groups] == [0.25]
+
+
 def test_a_module_knows_its_device() -> None:
     module, loss = later(nn.Tanh(), "tanh"), later(nn.MSELoss(), "mse")
     assert module.get_device() is None
     pybuda.TTDevice("tt0", module=later(nn.ReLU(), "relu"))
-    device = pybuda.CPUDevice("cpu0", mp_context="spawn", module=module)
+    with pytest.warns(UserWarning, match=IDLE):
+        device = pybuda.CPUDevice("cpu0", mp_context="spawn", module=module)
     device.place_loss_module(loss)
     assert module.get_device() is device
     assert loss.get_device() is device
