@@ -33,6 +33,7 @@ from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of, module_name
 from .memory import Told, tell
 from .modes import are_equal, is_for_both, reading_mode, says_the_same
+from .one_step import one_step_for_all
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
 from .translations.operators import CALM, OPEN, STOP
@@ -62,7 +63,7 @@ def load_torch(
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
     exported as it is meant.
     """
-    with quiet(), kept_tables(), kept_gradients(model):
+    with quiet(), kept_tables(), one_step_for_all(), kept_gradients(model):
         recorded = _record(model, options, inputs, dynamic_shapes)
         if recorded.training is not None:
             _require_own(recorded.name, recorded.training, recorded.evaluation)
