@@ -77,7 +77,7 @@ def test_no_spans_fit_anywhere() -> None:
 
 
 def test_the_search_is_made_only_where_a_plan_is_too_large() -> None:
-    spans = _with_a_gap(150)
+    spans = _with_a_gap(120)
     peak, bound = peak_of(spans, plan_offsets(spans)), Pressure(spans).peak
     assert peak > bound
     assert peak_of(spans, plan_offsets(spans, peak)) == peak
@@ -89,7 +89,7 @@ def test_a_part_that_does_not_fit_ends_the_search(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         "sambac.planning.addresses.fit_below", lambda spans, *_: searched.append(len(spans))
     )
-    one = _with_a_gap(150)
+    one = _with_a_gap(120)
     later = int(one.last.max()) + 1
     both = Spans(
         np.append(one.sizes, one.sizes),
@@ -97,7 +97,7 @@ def test_a_part_that_does_not_fit_ends_the_search(monkeypatch: pytest.MonkeyPatc
         np.append(one.last, one.last + later),
     )
     addresses = plan_offsets(both, Pressure(both).peak)
-    assert searched == [150]
+    assert searched == [120]
     assert apart(both, addresses)
 
 
@@ -112,7 +112,7 @@ def test_what_may_spill_instead_is_searched_for_seconds(
     monkeypatch.setattr(
         "sambac.planning.addresses.fit_below", lambda _spans, _ceiling, work: asked.append(work)
     )
-    spans = _with_a_gap(150)
+    spans = _with_a_gap(120)
     rows = zip(spans.sizes.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     buffers = [Buffer(f"b{i}", size, first, last) for i, (size, first, last) in enumerate(rows)]
     capacities = dict.fromkeys(regions[:1], Pressure(spans).peak)
@@ -122,14 +122,14 @@ def test_what_may_spill_instead_is_searched_for_seconds(
 
 
 def test_a_search_does_no_more_work_than_it_may() -> None:
-    spans = _with_a_gap(150)
+    spans = _with_a_gap(120)
     assert fit_below(spans, Pressure(spans).peak, 100_000) is None
     assert fit_below(spans, Pressure(spans).peak) is not None
 
 
 @pytest.mark.parametrize("region", [RegionKind.HBM, RegionKind.DDR])
 def test_gaps_alone_neither_spill_nor_refuse(region: RegionKind) -> None:
-    spans = _with_a_gap(150)
+    spans = _with_a_gap(120)
     weights = 3 * ALIGNMENT
     rows = zip(spans.sizes.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     buffers = [Buffer(f"b{i}", size, first, last) for i, (size, first, last) in enumerate(rows)]
