@@ -1,10 +1,10 @@
 """Addresses of what comes and goes in one region: buffers share them that do not live together.
 
 Buffers that never meet, not even over others, are planned apart: those of an evaluation beside
-those of the training step before it. First fit in several orders, the best of which is improved by
-`ejection` unless its peak is already the largest sum of live bytes, below which no plan can go.
-Where that plan is too large for its region, only for the gaps in it, `packing` looks for one that
-fits.
+those of the training step before it. First fit in several orders. Unless one has as its peak the
+largest sum of live bytes, below which no plan can go, `dissection` looks for a plan without any
+gap, and where there is none, `ejection` improves the best order. Where that plan is too large for
+its region, only for the gaps in it, `packing` looks for one that fits.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import MappingProxyType
 import networkx as nx
 import numpy as np
 
+from .dissection import plan_without_gaps
 from .ejection import lower_peak
 from .packing import SEARCH_WORK, fit_below
 from .pressure import Ints, Neighbours, Pressure, Spans
@@ -74,7 +75,8 @@ def _plan_together(spans: Spans, bound: int) -> Ints:
             best, best_peak = addresses, peak
         if best_peak <= bound:
             return best
-    return lower_peak(spans, neighbours, best, bound)
+    without_gaps = plan_without_gaps(spans)
+    return lower_peak(spans, neighbours, best, bound) if without_gaps is None else without_gaps
 
 
 def peak_of(spans: Spans, addresses: Ints) -> int:

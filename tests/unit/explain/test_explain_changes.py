@@ -95,6 +95,21 @@ def test_twice_the_batch_of_a_training_step(level, dtype):
     assert _changes(program)["Twice the batch"]["seconds"] == pytest.approx(_time(other), rel=0.01)
 
 
+def test_twice_the_batch_of_a_step_that_is_cut_otherwise():
+    """In more sections it takes longer for each sample, in the same it would take less."""
+    shape = language.Gpt2Shape(hidden=256, layers=1, heads=4, vocabulary=5000, length=128)
+    options = sambac.CompileOptions(level="O3", arch="sn30", num_tiles=1, train=True)
+
+    def compiled(batch):
+        module, inputs = language.gpt2_step(shape, batch, torch.float32)
+        return sambac.compile(module, options, inputs=inputs)
+
+    program, other = compiled(8), compiled(16)
+    assert len(program.sections) < len(other.sections)
+    assert _time(other) > 2 * _time(program)
+    assert "Twice the batch" not in _changes(program)
+
+
 def test_everything_in_hbm_takes_what_a_larger_one_does(tmp_path):
     def compiled(capacity):
         arch = device(tmp_path, base="sn40l", pcus=64, pmus=400, hbm_capacity=capacity)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import suppress
 
 import numpy as np
 import pytest
+from spans import apart, pinwheels
 
 from benchmarks.memory_plan import INSTANCES, packed, read_instance
 from pef.symbols import RegionKind
@@ -15,18 +15,14 @@ from sambac.planning.addresses import peak_of, plan_offsets
 from sambac.planning.memory import ALIGNMENT, plan_memory
 from sambac.planning.packing import QUICK_WORK, SEARCH_WORK, fit_below
 from sambac.planning.plans import Buffer
-from sambac.planning.pressure import Ints, Pressure, Spans
+from sambac.planning.pressure import Pressure, Spans
 
 QUICK = ("G.1048576", "J.1048576", "K.1048576")
 
 
-def _apart(spans: Spans, addresses: Ints) -> bool:
-    """Return whether no two spans that live at once share an address."""
-    ends = addresses + spans.sizes
-    meet = (spans.first[:, None] <= spans.last) & (spans.first <= spans.last[:, None])
-    overlap = (addresses[:, None] < ends) & (addresses < ends[:, None])
-    np.fill_diagonal(meet, val=False)
-    return bool((addresses >= 0).all()) and not (meet & overlap).any()
+def _with_a_gap(count: int) -> Spans:
+    """Cut a full rectangle into pieces and leave one out, so that not every moment is full."""
+    return packed(count + 1).take(np.arange(count))
 
 
 @pytest.mark.parametrize(
@@ -37,7 +33,7 @@ def test_the_published_instances_fit_their_limits(name: str) -> None:
     addresses = fit_below(spans, limit)
     assert addresses is not None
     assert peak_of(spans, addresses) <= limit
-    assert _apart(spans, addresses)
+    assert apart(spans, addresses)
 
 
 def test_there_are_eleven_published_instances() -> None:
@@ -51,37 +47,18 @@ def test_a_cut_rectangle_is_put_together_again(seed: int) -> None:
     addresses = fit_below(spans, limit)
     assert addresses is not None
     assert peak_of(spans, addresses) == limit
-    assert _apart(spans, addresses)
-
-
-def _pinwheels(count: int, seed: int) -> Spans:
-    """Cut a rectangle into five that turn around the middle one, and again one of those."""
-    dice = random.Random(seed)
-    pieces = [(0, 1000, 0, 65536)]
-    while len(pieces) < count:
-        areas = [
-            (e - b) * (top - low) if min(e - b, top - low) >= 4 else 0 for b, e, low, top in pieces
-        ]
-        begin, end, low, top = pieces.pop(dice.choices(range(len(pieces)), areas)[0])
-        x1, x2 = sorted(dice.sample(range(begin + 1, end), 2))
-        y1, y2 = sorted(dice.sample(range(low + 1, top), 2))
-        pieces += [(begin, x2, low, y1), (x2, end, low, y2), (x1, end, y2, top)]
-        pieces += [(begin, x1, y1, top), (x1, x2, y1, y2)]
-    dice.shuffle(pieces)
-    begins, ends, lows, tops = zip(*pieces, strict=True)
-    sizes = [top - low for low, top in zip(lows, tops, strict=True)]
-    return Spans.of(sizes, list(begins), [end - 1 for end in ends])
+    assert apart(spans, addresses)
 
 
 @pytest.mark.parametrize("slack", [1.0, 1.02, 1.1])
 def test_more_room_is_never_worse(slack: float) -> None:
     """A ceiling without slack prunes most, so that it is tried where there is some, too."""
-    spans = _pinwheels(121, seed=15)
+    spans = pinwheels(121, seed=15)
     limit = int(slack * Pressure(spans).peak)
     addresses = fit_below(spans, limit, QUICK_WORK)
     assert addresses is not None
     assert peak_of(spans, addresses) <= limit
-    assert _apart(spans, addresses)
+    assert apart(spans, addresses)
 
 
 def test_what_cannot_fit_is_not_found() -> None:
@@ -100,7 +77,7 @@ def test_no_spans_fit_anywhere() -> None:
 
 
 def test_the_search_is_made_only_where_a_plan_is_too_large() -> None:
-    spans = packed(150)
+    spans = _with_a_gap(120)
     peak, bound = peak_of(spans, plan_offsets(spans)), Pressure(spans).peak
     assert peak > bound
     assert peak_of(spans, plan_offsets(spans, peak)) == peak
@@ -112,7 +89,7 @@ def test_a_part_that_does_not_fit_ends_the_search(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(
         "sambac.planning.addresses.fit_below", lambda spans, *_: searched.append(len(spans))
     )
-    one = packed(150)
+    one = _with_a_gap(120)
     later = int(one.last.max()) + 1
     both = Spans(
         np.append(one.sizes, one.sizes),
@@ -120,8 +97,8 @@ def test_a_part_that_does_not_fit_ends_the_search(monkeypatch: pytest.MonkeyPatc
         np.append(one.last, one.last + later),
     )
     addresses = plan_offsets(both, Pressure(both).peak)
-    assert searched == [150]
-    assert _apart(both, addresses)
+    assert searched == [120]
+    assert apart(both, addresses)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +112,7 @@ def test_what_may_spill_instead_is_searched_for_seconds(
     monkeypatch.setattr(
         "sambac.planning.addresses.fit_below", lambda _spans, _ceiling, work: asked.append(work)
     )
-    spans = packed(150)
+    spans = _with_a_gap(120)
     rows = zip(spans.sizes.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     buffers = [Buffer(f"b{i}", size, first, last) for i, (size, first, last) in enumerate(rows)]
     capacities = dict.fromkeys(regions[:1], Pressure(spans).peak)
@@ -145,14 +122,14 @@ def test_what_may_spill_instead_is_searched_for_seconds(
 
 
 def test_a_search_does_no_more_work_than_it_may() -> None:
-    spans = packed(150)
+    spans = _with_a_gap(120)
     assert fit_below(spans, Pressure(spans).peak, 100_000) is None
     assert fit_below(spans, Pressure(spans).peak) is not None
 
 
 @pytest.mark.parametrize("region", [RegionKind.HBM, RegionKind.DDR])
 def test_gaps_alone_neither_spill_nor_refuse(region: RegionKind) -> None:
-    spans = packed(150)
+    spans = _with_a_gap(120)
     weights = 3 * ALIGNMENT
     rows = zip(spans.sizes.tolist(), spans.first.tolist(), spans.last.tolist(), strict=True)
     buffers = [Buffer(f"b{i}", size, first, last) for i, (size, first, last) in enumerate(rows)]
