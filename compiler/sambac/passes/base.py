@@ -14,6 +14,7 @@ OUT_OF_ORDER = "operators before what they read"
 WITHOUT_KERNEL = "operators without a kernel, and values without a type"
 WITHOUT_ELEMENTS = "values without elements"
 MAYBE_WITHOUT_ELEMENTS = "values without elements, or of open sizes"
+FEW_BITS = "numbers of four bits, and floating-point numbers of eight"
 
 
 class Pass(ir.passes.InPlacePass):

@@ -26,6 +26,7 @@ from .convolve_rows import ConvolveRows
 from .eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .eliminate_dead_code import EliminateDeadCode
 from .empty_results import EmptyResults, EmptySums, OpenProducts
+from .exact_casts import ExactCasts
 from .exact_integers import ExactIntegers
 from .exact_transforms import ExactTransforms
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
@@ -81,6 +82,7 @@ LEGALIZE: tuple[Pass, ...] = (
     InsertCasts(),
     ExactIntegers(),  # not for speed: kernels give wrong results
     ExactTransforms(),  # likewise, of few digits
+    ExactCasts(),  # likewise, at the ends of types of few bits
     UnsignedWeights(),  # likewise, on some processors
     CheckKernels(),
 )

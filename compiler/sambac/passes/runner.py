@@ -32,6 +32,7 @@ from sambac.kernels.registry import why_not_runnable
 
 from .base import (
     CONSTANT_OUTPUTS,
+    FEW_BITS,
     FUNCTIONS,
     MAYBE_WITHOUT_ELEMENTS,
     OUT_OF_ORDER,
@@ -143,8 +144,19 @@ def _may_have_empty_values(model: ir.Model) -> bool:
 
 
 def _shapes(model: ir.Model) -> Iterator[ir.Shape]:
-    values = (value for graph in all_graphs(model.graph) for value in own_values(graph))
-    return (value.shape for value in values if value.shape is not None)
+    return (value.shape for value in _all_values(model) if value.shape is not None)
+
+
+def _has_few_bits(model: ir.Model) -> bool:
+    return any(
+        dtype.bitwidth < 8 or (dtype.bitwidth == 8 and dtype.is_floating_point())
+        for dtype in {value.dtype for value in _all_values(model)}
+        if dtype is not None and dtype not in (ir.DataType.STRING, ir.DataType.UNDEFINED)
+    )
+
+
+def _all_values(model: ir.Model) -> Iterator[ir.Value]:
+    return (value for graph in all_graphs(model.graph) for value in own_values(graph))
 
 
 _HAS: Mapping[str, Callable[[ir.Model], bool]] = {
@@ -155,6 +167,7 @@ _HAS: Mapping[str, Callable[[ir.Model], bool]] = {
     WITHOUT_KERNEL: _lacks_kernels,
     WITHOUT_ELEMENTS: _has_empty_values,
     MAYBE_WITHOUT_ELEMENTS: _may_have_empty_values,
+    FEW_BITS: _has_few_bits,
 }
 """How a model is asked for what passes concern besides types of operators."""
 
