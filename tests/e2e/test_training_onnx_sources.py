@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import ml_dtypes
@@ -10,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnx.parser
+import onnx_ir as ir
 import pytest
 import torch
 from onnx import external_data_helper, numpy_helper
+from onnx_ir.passes import common as passes
 
 import sambac
 import sambarun
@@ -193,6 +196,22 @@ def test_whole_numbers_are_not_trained() -> None:
     )
     with pytest.raises(sambac.CompileError, match="the model has no parameters"):
         sambac.compile(model, _OPTIONS)
+
+
+def test_weights_that_operators_constant_hold_train_once_they_are_initializers() -> None:
+    """Exporters of Paddle write weights so."""
+    numbers = ", ".join(str(number) for number in np.linspace(-1, 1, 24))
+    body = f"w = Constant <value = float[3,8] {{{numbers}}}> ()  y = MatMul (x, w) {_LOSS}"
+    model = _model(body, weights="")
+    with pytest.raises(sambac.CompileError) as caught:
+        sambac.compile(model, _OPTIONS)
+    named = re.search(r"onnx_ir\.passes\.common\.(\w+)", str(caught.value))
+    assert named is not None, caught.value
+    lift = getattr(passes, named[1])()
+    lifted = ir.to_proto(lift(ir.from_proto(model)).model)
+    w = np.linspace(-1, 1, 24).astype(np.float32).reshape(3, 8)
+    gradient = 2 * _X.T @ (_X @ w) / 32
+    np.testing.assert_allclose(_trained(lifted)["w"], w - 0.1 * gradient, rtol=1e-5, atol=1e-6)
 
 
 def test_scales_of_an_old_upsampling_are_no_weights() -> None:

@@ -22,6 +22,7 @@ PLACES = T([0, 0, 1, 1, 3, 3, 2, 4, 6, 6])
 KEPT = T([1.0, 2, 0, -inf, nan, 5, inf])
 SENT = T([1.0, 1, 2, 2, -inf, -inf, nan, 3, inf, 0])
 ROWS = torch.arange(6.0).reshape(3, 2)
+PARTS = T([[2.0, -1], [3, 0.5], [1, 4], [-2, 7], [0.25, 3], [5, -6]])
 NONE, TABLE, NO_PLACES = torch.zeros(0, 4), torch.ones(5, 4), T([], dtype=torch.long)
 
 
@@ -128,6 +129,12 @@ GROUPS = {
             0, PLACES, s > 1, name), (KEPT, SENT))
         for name in ("amax", "amin")
     ],
+    "parts": [
+        Point(f"{name} {start} {lengths}", lambda x, name=name, start=start, lengths=lengths:
+              torch.segment_reduce(x, name, lengths=T(lengths), initial=start), (x,))
+        for name in ("sum", "mean", "max", "min", "prod") for start in (None, 0.5)
+        for x, lengths in ((SENT, [3, 7]), (PARTS, [1, 3, 2]), (PARTS[:, 0], [2, 0, 4]))
+    ],
     "added to all rows": [
         Point("in order", lambda x, y: x.index_add(0, torch.arange(3), y), (ROWS, ROWS + 1)),
         Point("backwards", lambda x, y: x.index_add(0, T([2, 1, 0]), y), (ROWS, ROWS + 1)),
@@ -176,3 +183,19 @@ def test_a_source_may_be_larger_than_its_index(function: str) -> None:
     expected = torch.zeros(4, 5)
     expected[:2, :3] = 1
     assert torch.equal(T(found["args_1__grad"]), expected)
+
+
+@pytest.mark.parametrize("lengths", [[2, 3], [2, 5], [2, -1, 5]])
+def test_lengths_of_parts_that_are_not_those_of_the_data(lengths: list[int]) -> None:
+    """PyTorch refuses them, too."""
+
+    def summed(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.segment_reduce(x, "sum", lengths=lengths)
+
+    fitting = T([6 - len(lengths) + 1] + [1] * (len(lengths) - 1))
+    program = sambac.compile(Lambda(summed), inputs=(PARTS, fitting))
+    with sambarun.load(program) as executable:
+        right = executable.run({"args_0": PARTS.numpy(), "args_1": fitting.numpy()})["output"]
+        assert torch.equal(T(right), summed(PARTS, fitting))
+        with pytest.raises(sambarun.RunError, match="out of"):
+            executable.run({"args_0": PARTS.numpy(), "args_1": T(lengths).numpy()})

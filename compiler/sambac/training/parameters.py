@@ -46,7 +46,8 @@ _MASKED = 1e9
 _MASKED_IN_HALF = 65504.0
 _NO_PARAMETERS = (
     "the model has no parameters; those of an ONNX model are its floating-point initializers, not "
-    "what operators Constant hold"
+    "what operators Constant hold (onnx_ir.passes.common.LiftConstantsToInitializersPass makes "
+    "initializers of that)"
 )
 _STATISTICS: Mapping[str, frozenset[int]] = {"BatchNormalization": frozenset({3, 4})}
 

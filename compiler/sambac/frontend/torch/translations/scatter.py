@@ -18,7 +18,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, converted, is_float, number, op, rank, sizes, stop
+from .operators import constant, converted, from_the_start, is_float, number, op, rank, sizes, stop
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -67,6 +67,64 @@ def scatter_reduce(
     kept = op.Where(op.Greater(count, 0.0), none, x)
     total = op.ScatterElements(kept, index, _corner(src, index), **settings)
     return op.Div(total, op.Max(count, 1.0))
+
+
+# By the name that PyTorch gives a reduction of parts: that of scatter_reduce, what it begins with.
+_PARTS = {
+    "sum": ("sum", 0.0),
+    "mean": ("sum", 0.0),
+    "max": ("amax", -math.inf),
+    "min": ("amin", math.inf),
+    "prod": ("prod", 1.0),
+}
+
+
+def segment_reduce(
+    data: ir.Value,
+    reduce: str,
+    lengths: ir.Value | None = None,
+    indices: ir.Value | None = None,
+    offsets: ir.Value | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: float | None = None,
+) -> ir.Value:
+    """Reduce parts of `data` [N, ...] that follow one another, `lengths` [B] of them, to [B, ...].
+
+    Lengths that do not sum to N are an error of the run, with `unsafe` too. An infinite extremum
+    shares its gradient with what it begins with.
+    """
+    if lengths is None or rank(lengths) != 1 or axis:
+        raise NotImplementedError("segment_reduce but by lengths [B] along the first axis")
+    (count, *row), (parts,) = sizes(data), sizes(lengths)
+    assert data.dtype is not None
+    reduction, neutral = _PARTS[reduce]
+    counts = op.Cast(from_the_start(lengths), to=ir.DataType.INT64)
+    ones = constant(np.ones(len(row), np.int64))
+    place = op.Reshape(_part_of_each(counts, parts, count), op.Concat([count], ones, axis=0))
+    index = op.Expand(place, op.Shape(data))
+    index.dtype, index.shape = ir.DataType.INT64, data.shape
+    extreme = reduction in _EXTREMA
+    begin = neutral if initial is None or extreme else initial
+    none = constant(np.full((parts, *row), begin, data.dtype.numpy()))
+    result = scatter_reduce(none, 0, index, data, reduction)
+    if extreme and initial is not None:
+        first, beats = number(initial, data), op.Greater if reduction == "amax" else op.Less
+        return op.Where(beats(first, result), first, result)
+    if reduce != "mean":
+        return result
+    number_of = op.CastLike(op.Reshape(counts, op.Concat([parts], ones, axis=0)), data)
+    return op.Div(result, number_of if initial is None else op.Max(number_of, 1.0))
+
+
+def _part_of_each(counts: ir.Value, parts: int, count: int) -> ir.Value:
+    """Return in which of `parts` each of `count` rows lies; none of them if `counts` are others."""
+    ends = op.CumSum(counts, constant(np.asarray(0, np.int64)))
+    rows = constant(np.arange(count, dtype=np.int64)[:, None])
+    before = op.Cast(op.GreaterOrEqual(rows, ends), to=ir.DataType.INT64)
+    wrong = op.Not(op.Equal(op.ReduceSum(counts, keepdims=0), count))
+    beyond = op.Mul(op.Cast(wrong, to=ir.DataType.INT64), parts)
+    return op.Add(op.ReduceSum(before, [1], keepdims=0), beyond)
 
 
 def masked_scatter(x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:

@@ -208,6 +208,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.scatter_add.default: indices.at(2, scatter.scatter_add),
     _aten.searchsorted.Scalar: running.searchsorted,
     _aten.searchsorted.Tensor: running.searchsorted,
+    _aten.segment_reduce.default: scatter.segment_reduce,
     _aten.sgn.default: special.sign,
     _aten.sign.default: special.sign,
     _aten.signbit.default: special.signbit,
