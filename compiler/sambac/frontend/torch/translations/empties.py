@@ -83,10 +83,9 @@ def var_correction(
     elements = count(x, dim)
     if elements is None and not 0 <= free <= 1:  # fewer elements than that divide by none
         raise NotImplementedError(f"a variance with correction {free} is open; fix its sizes")
-    if free < 0:  # which the exporter takes for 0
-        assert elements is not None
+    if free < 0 and elements:  # which the exporter takes for 0
         return op.Mul(_squares(x, dim, keepdim), number(1 / (elements - free), x))
-    if elements is None or elements > free:
+    if elements is None or elements > max(free, 0):
         return _of_some(x, dim, _EXPORTED(x, axes_of(x, dim), free, keepdim))
     total = _squares(x, dim, keepdim)
     undefined = op.Div(total, number(0.0, x))
