@@ -119,7 +119,7 @@ def _written(function: Callable[[torch.Tensor], object]) -> Callable[[torch.Tens
 _WRITES = {
     "a diagonal": lambda x: x.diagonal().fill_(1),
     "below": lambda x: x.diagonal(-1).mul_(2),
-    "twice": lambda x: (x.diagonal().fill_(1), x[0].add_(1), x.diagonal(1).mul_(x[2, :2])),
+    "twice": lambda x: (x.diagonal().fill_(1), x[0].add_(1), x.diagonal(1).add_(x[2, :2])),
     "nothing": lambda x: x.diagonal(9).fill_(1),
     "filled": lambda x: x.fill_diagonal_(7),
     "strided": lambda x: x.as_strided((2, 2), (1, 4), 1).mul_(3),
