@@ -52,6 +52,12 @@ _POOLS = {
     ),
     "mean, adaptive": lambda x: F.adaptive_avg_pool2d(x, 2),
     "mean, adaptive, uneven": lambda x: F.adaptive_avg_pool2d(x, 3),
+    **{
+        f"mean of volumes {size}": lambda x, size=size: F.adaptive_avg_pool3d(
+            torch.cat([x, x + 1, x - 1])[None], size
+        )
+        for size in (1, 2, (3, 1, None))
+    },
 }
 _NORMS = {
     f"norm {p}": lambda x, p=p: F.lp_pool2d(torch.cat([x, 0 * x]), p, 2) for p in (1.0, 2.0, 3.0)

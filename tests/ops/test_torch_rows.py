@@ -56,6 +56,8 @@ _REDUCTIONS = {
     "var": lambda x: x.var(1),
     "var, biased": lambda x: x.var(1, unbiased=False),
     "var by three": lambda x: x.var(1, correction=3),
+    "var by more": lambda x: x.var(1, correction=-2),
+    "std by more": lambda x: x.std(correction=-0.5),
     "var of all": lambda x: x.var(),
     "norm": lambda x: x.norm(dim=1),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf, nan
 
 import pytest
@@ -104,9 +105,84 @@ _EMPTY = {
     "product": lambda x: torch.bmm(x.reshape(0, 2, 2), x.reshape(0, 2, 2)),
 }
 
+
+def _written(function: Callable[[torch.Tensor], object]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return what `function` leaves of a copy of what it writes to."""
+
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        function(x)
+        return x
+
+    return copied
+
+
+_WRITES = {
+    "a diagonal": lambda x: x.diagonal().fill_(1),
+    "below": lambda x: x.diagonal(-1).mul_(2),
+    "twice": lambda x: (x.diagonal().fill_(1), x[0].add_(1), x.diagonal(1).add_(x[2, :2])),
+    "nothing": lambda x: x.diagonal(9).fill_(1),
+    "filled": lambda x: x.fill_diagonal_(7),
+    "strided": lambda x: x.as_strided((2, 2), (1, 4), 1).mul_(3),
+}
+_SQUARE = torch.arange(12.0).reshape(3, 4)[:, :3].contiguous()
+_TALL = torch.arange(21.0).reshape(7, 3)
+_TURNED = torch.arange(24.0).reshape(2, 3, 4)
+_STRIDED = {
+    "turned": lambda x: (x + 1).transpose(0, 2).as_strided((2, 3), (3, 1), 2),
+    "channels last": lambda x: x[None].to(memory_format=torch.channels_last).as_strided(
+        (2, 2), (3, 1), 1),
+    "of a part": lambda x: (x + 1)[1].as_strided((2, 2), (2, 1)),
+    "of the same part": lambda x: (x + 1)[1].as_strided((2, 2), (2, 1), 13),
+    "overlapping": lambda x: x.as_strided((5, 3), (2, 1)),
+}  # fmt: skip
+_FREQUENT = T([[3.0, 1, 1, 3, 2], [0, -1, 0, -1, -1], [5, 4, 3, 2, 1]])
+_LABELS = T([[3, 0, -1, 1], [1, 1, -1, 0], [-1, 0, 0, 0]])
+
 GROUPS = {
+    "written views": [Point(name, _written(f), (_SQUARE,)) for name, f in _WRITES.items()] + [
+        Point("of planes", _written(lambda x: x.diagonal(1, 2, 0).mul_(3)), (_TURNED,)),
+        Point("below the end", _written(lambda x: x.fill_diagonal_(0, wrap=True)), (_TALL,)),
+        Point("of a cube", _written(lambda x: x.fill_diagonal_(5)), (torch.ones(3, 3, 3),)),
+        Point("scattered", torch.diagonal_scatter, (_TALL, T([1.0, 2, 3]))),
+        Point("of truths", lambda x: x * _written(lambda y: y.fill_diagonal_(True))(x > 4),
+              (_SQUARE,)),
+    ],
+    "strides": [Point(name, lambda x, f=f: f(x).clone(), (_TURNED,))
+                for name, f in _STRIDED.items()],
+    "single axes": [
+        Point("none is", lambda x: x.squeeze(1) * 2, (_TURNED,)),
+        Point("some are", lambda x: x[:, :1, None].squeeze((0, 1, -1, 2)), (_TURNED,)),
+        Point("none of several is", lambda x: x.squeeze((0, 2)) + 1, (_TURNED,)),
+        *(Point(f"{f.__name__} {at}", lambda x, f=f, at=at: f([x[0, 0], x[0, 0, 0]])[at] * 2,
+                (_TURNED,))
+          for f in (torch.atleast_1d, torch.atleast_2d, torch.atleast_3d) for at in (0, 1)),
+    ],
+    "put": [
+        Point(f"put {add}", lambda x, s, add=add: x.put(T([[0, -1], [5, 6]]), s, accumulate=add),
+              (_TURNED, T([[1.0, 2], [3, 4]])))
+        for add in (False, True)
+    ] + [Point("added twice", lambda x, s: x.put(T([4, 4]), s, accumulate=True),
+               (_TURNED, T([1.0, 2])))],
+    "most frequent": [
+        Point(f"mode {dim} {keep}", lambda x, dim=dim, keep=keep: x.mode(dim, keep), (_FREQUENT,))
+        for dim, keep in ((0, False), (1, True), (-1, False))
+    ] + [
+        Point("their places", lambda x: x.mode(1)[1] + 0 * x[:, 0], (_FREQUENT,)),
+        Point("beside NaN", lambda x: x.mode(0), (T([[1.0, 2], [nan, 3], [nan, 3]]),)),
+    ],
+    "repeated": [Point("rows", lambda x: x.repeat_interleave(T([1, 0, 3]), 1, output_size=4),
+                       (_TURNED,))],
+    "margins of labels": [
+        Point(f"margins, {r}", lambda x, r=r: F.multilabel_margin_loss(x, _LABELS, reduction=r),
+              (_SQUARE.new_tensor([[0.1, 2, -1, nan], [3, inf, 1, 0], [1, 1, 1, 1]]),))
+        for r in ("none", "mean", "sum")
+    ] + [Point("of one", lambda x: F.multilabel_margin_loss(x, _LABELS[0]), (T([0.5, 0, 1, 2]),))],
     "pairs": [Point(name, f, (A, B)) for name, f in _PAIRS.items()]
-    + [Point("sign of another", torch.copysign, (A[~B.isnan()], B[~B.isnan()]))],
+    + [
+        Point("sign of another", torch.copysign, (A[~B.isnan()], B[~B.isnan()])),
+        Point("sign of a number", lambda x: torch.copysign(x, -0.0), (X,)),
+    ],
     "counts": [
         Point(name, lambda x, f=f: _counted(x, f(x)), (X,)) for name, f in _COUNTS.items()
     ],
@@ -199,3 +275,19 @@ def test_lengths_of_parts_that_are_not_those_of_the_data(lengths: list[int]) -> 
         assert torch.equal(T(right), summed(PARTS, fitting))
         with pytest.raises(sambarun.RunError, match="out of"):
             executable.run({"args_0": PARTS.numpy(), "args_1": T(lengths).numpy()})
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        (lambda x: x[:, 1:].as_strided((2, 2), (3, 1), 0), "do not lie one after the other"),
+        (lambda x: x[:1].expand(3, 4).as_strided((2, 3), (3, 1)), "do not lie one after"),
+        (lambda x: (x + 1)[:2].as_strided((3, 4), (4, 1)), "reaches beyond the tensor"),
+        (lambda x: (x + 1)[1:].as_strided((2, 4), (4, 1), 0), "reaches beyond the tensor"),
+    ],
+)
+def test_strides_of_other_memory_are_refused(
+    function: Callable[[torch.Tensor], torch.Tensor], what: str
+) -> None:
+    with pytest.raises(sambac.CompileError, match=what):
+        sambac.compile(Lambda(function), inputs=(torch.ones(3, 4),))

@@ -52,6 +52,7 @@ _FUNCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
         + F.softplus(x / 1, 0.7, 1.1)
         + F.hardswish(x / 1)
         + F.hardsigmoid(x / 1)
+        + F.gelu(x / 1, approximate="tanh")
     ),
     "such of sums": lambda x: (
         torch.addcmul(x / 1, x / 1, x / 1, value=0.1)

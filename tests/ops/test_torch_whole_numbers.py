@@ -59,6 +59,12 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         "all": lambda x, y, n: x.prod(),
         "running sums": lambda x, y, n: x.cumsum(0),
     }
+    cases |= {
+        f"{f.__name__}": lambda x, y, n, f=f: f(x)
+        for f in (torch.isnan, torch.isfinite, torch.isinf)
+    }
+    cases["places"] = lambda x, y, n: x.argsort(stable=True)
+    cases["in order"] = lambda x, y, n: x.sort(descending=True, stable=True)[0]
     if dtype is torch.bool:
         for name in (
             "powers",
@@ -71,6 +77,10 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
         ):
             del cases[name]
         return cases
+    cases |= {
+        f"{f.__name__}": lambda x, y, n, f=f: f(x)
+        for f in (torch.floor, torch.ceil, torch.round, torch.trunc)
+    }
     cases |= {f"{name}": lambda x, y, n, f=f: f(x, y) for name, f in _DIVIDED.items()}
     cases |= {f"{name} number": lambda x, y, n, f=f: f(x[1:], 3) for name, f in _DIVIDED.items()}
     if dtype.is_signed:

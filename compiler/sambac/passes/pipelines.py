@@ -57,7 +57,7 @@ from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_letters import SpellLetters
-from .spell_operands import ScalarRanges, SpellAxes, SpellSides, SpellSlices
+from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
 from .sum_products import SumProducts
 from .unsigned_weights import UnsignedWeights
 from .widen_masks import WidenMasks
@@ -125,6 +125,7 @@ SPARE_ARITHMETIC: tuple[Pass, ...] = (
 # added instead of selected (0.995).
 SELECT_KERNELS: tuple[Pass, ...] = (
     SpellAxes(),  # not for speed: the operators give wrong shapes
+    SpellMargins(),  # not for speed: onnxruntime refuses what comes out
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     OpenProducts(),  # not for speed: the operators leave results unwritten

@@ -14,6 +14,13 @@ Which half of a spectrum is left out (`SpellSides`):
 
 That is what it means; shape inference takes a missing attribute for 0.
 
+Margins of pools whose windows have gaps (`SpellMargins`):
+
+    MaxPool(x, auto_pad = SAME_UPPER, dilations = 2)  ->  MaxPool(x, pads, dilations = 2)
+
+onnxruntime finds margins as if there were no gaps, and has as many windows as fit. Where it works
+on blocks of channels it checks results by an inference that counts as many as without gaps.
+
 Bounds of a Range as scalars (`ScalarRanges`):
 
     Range([a], b, [c])  ->  Range(a, b, c)    for constants of one element
@@ -39,7 +46,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at
+from sambac.graph.nodes import input_at, text_attribute
 
 from .rewriting import Rule, RulePass, constant, integers
 
@@ -85,6 +92,40 @@ class SpellSides(RulePass):
 
     name: ClassVar[str] = "spell_sides"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"STFT": (spell_sides,)}
+
+
+def spell_margins(editor: Editor, node: ir.Node) -> str | None:
+    """Let a pool whose windows have gaps say the margins that onnxruntime gives it."""
+    mode, x = text_attribute(node, "auto_pad", "NOTSET"), node.inputs[0]
+    if not mode.startswith("SAME") or x is None or x.shape is None:
+        return "it says its margins, or has no known rank"
+    image = [size for size in x.shape[2:] if isinstance(size, int)]
+    kernel, steps, gaps = (
+        node.attributes[name].as_ints() if name in node.attributes else [1] * len(image)
+        for name in ("kernel_shape", "strides", "dilations")
+    )
+    if max(gaps, default=1) == 1 or len(image) != len(x.shape) - 2:
+        return "its windows have no gaps, or the image has open sizes"
+    sizes = zip(image, kernel, steps, strict=True)
+    both = [(-(-size // step) - 1) * step + window - size for size, window, step in sizes]
+    if min(both) < 0:
+        return "it leaves elements out"
+    more_before = mode == "SAME_LOWER"
+    before = [(margin + more_before) // 2 for margin in both]
+    after = [margin - first for margin, first in zip(both, before, strict=True)]
+    del node.attributes["auto_pad"]
+    node.attributes["pads"] = ir.AttrInt64s("pads", [*before, *after])
+    return None
+
+
+@dataclass(frozen=True)
+class SpellMargins(RulePass):
+    """Write margins of which the inference of onnxruntime makes other sizes than its kernels."""
+
+    name: ClassVar[str] = "spell_margins"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
+        ("AveragePool", "LpPool", "MaxPool"), (spell_margins,)
+    )
 
 
 def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:

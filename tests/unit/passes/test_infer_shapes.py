@@ -197,6 +197,21 @@ def test_windows_are_those_of_onnxruntime(op_type: str, opset: int) -> None:
         assert_near(found[name], expected.astype(np.float64), what=name)
 
 
+@pytest.mark.parametrize("mode", ["SAME_UPPER", "SAME_LOWER"])
+def test_windows_with_gaps_over_blocks_of_channels(mode: str) -> None:
+    """What computes on blocks is checked by an inference that finds 11 windows, and finds 8."""
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": 18]>
+        g (float[1, 8, 2, 11] x) => (y) {{
+            y = MaxPool<kernel_shape = [1, 2], dilations = [1, 4], auto_pad = "{mode}">(x)
+        }}""")
+    x = np.sin(np.arange(176, dtype=np.float32)).reshape(1, 8, 2, 11)
+    plain = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert plain[0].shape == (1, 8, 2, 8)
+    with sambarun.load(sambac.compile(model)) as executable:
+        assert np.array_equal(executable.run({"x": x})["y"], plain[0])
+
+
 @pytest.mark.parametrize("step", [2**31, 2**32, 2**63 - 1, -(2**31) - 1, -(2**32), -(2**63)])
 def test_steps_beyond_32_bits(step: int) -> None:
     """The library counts in 32 bits when it follows values: for ever, or out of memory."""

@@ -2,6 +2,7 @@
 
     leaky_relu(x, 0.1)           ->  where(x > 0, x, x * 0.1)
     addcmul(x, y, z, value=0.1)  ->  x + y * z * 0.1
+    gelu(x, "tanh")              ->  x * sigmoid(...)    one operator has float32 in its body
 
 In float32, 0.1 is 0.1 + 1.5e-9. Operators of float64 that have such numbers become others, whose
 numbers are constants in the type of the tensor beside them. Epsilons of normalisations stay: they
@@ -53,6 +54,13 @@ def _hardsigmoid(x: Tensor) -> Tensor:
 
 def _hardswish(x: Tensor) -> Tensor:
     return x * _hardsigmoid(x)
+
+
+def _gelu(x: Tensor, *, approximate: str = "none") -> object:
+    if approximate != "tanh":
+        return NotImplemented
+    inner = x + x * x * x * 0.044715
+    return x * torch.sigmoid(inner * math.sqrt(8 / math.pi))  # (1 + tanh(y)) / 2 of 2 y
 
 
 def _addcmul(x: Tensor, one: Tensor, other: Tensor, *, value: float = 1) -> Tensor:
@@ -113,6 +121,7 @@ SPELLED: Mapping[torch._ops.OpOverload, Callable[..., object]] = {
     _aten.celu.default: _celu,
     _aten.elu.default: _elu,
     _aten.fill.Scalar: _fill,
+    _aten.gelu.default: _gelu,
     _aten.hardsigmoid.default: _hardsigmoid,
     _aten.hardswish.default: _hardswish,
     _aten.leaky_relu.default: _leaky_relu,

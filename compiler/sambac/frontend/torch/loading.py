@@ -36,6 +36,7 @@ from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .one_step import one_step_for_all
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
+from .strided import in_order_of_memory
 from .translations.operators import CALM, OPEN, STOP
 from .writes import arrange_results, require_no_memory
 
@@ -147,6 +148,7 @@ def _export(
     give_one_type(program)
     give_axes(program)
     pass_nothing_on(program)
+    in_order_of_memory(program)
     if training:
         name_draws(program)
     program = spell_doubles(spell_draws(program))

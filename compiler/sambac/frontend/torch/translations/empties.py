@@ -81,18 +81,25 @@ def var_correction(
     """
     free = 1.0 if correction is None else correction
     elements = count(x, dim)
-    if elements is None and free > 1:  # where there are fewer elements, none are divided by
+    if elements is None and not 0 <= free <= 1:  # fewer elements than that divide by none
         raise NotImplementedError(f"a variance with correction {free} is open; fix its sizes")
-    if elements is None or elements > free:
+    if free < 0 and elements:  # which the exporter takes for 0
+        return op.Mul(_squares(x, dim, keepdim), number(1 / (elements - free), x))
+    if elements is None or elements > max(free, 0):
         return _of_some(x, dim, _EXPORTED(x, axes_of(x, dim), free, keepdim))
-    axes = _constant_axes(x, dim)
-    away = op.Sub(x, stop(op.ReduceMean(x, axes, keepdims=1)))
-    total = op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
+    total = _squares(x, dim, keepdim)
     undefined = op.Div(total, number(0.0, x))
     if elements == free:
         return undefined
     slope = number(1 / (elements - free), x)
     return op.Add(stop(undefined), op.Mul(op.Sub(total, stop(total)), slope))
+
+
+def _squares(x: ir.Value, dim: Sequence[int] | None, keepdim: bool) -> ir.Value:
+    """Return the sums of (x - mean)^2 over the axes `dim`, or over all."""
+    axes = _constant_axes(x, dim)
+    away = op.Sub(x, stop(op.ReduceMean(x, axes, keepdims=1)))
+    return op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
 
 
 def var_mean(x: ir.Value, unbiased: bool = True) -> tuple[ir.Value, ir.Value]:

@@ -30,6 +30,7 @@ from .operators import (
     rank,
     reshaped,
     size,
+    sizes,
     typed,
     with_axes,
 )
@@ -84,6 +85,15 @@ def _put(x: ir.Value, dim: int, index: ir.Value, source: ir.Value, *, accumulate
     index = index if rank(index) else with_axes(index, 1)
     places = [None] * (dim % rank(x)) + [from_the_start(index)]
     return index_put(x, places, source, accumulate)
+
+
+def put(x: ir.Value, index: ir.Value, source: ir.Value, accumulate: bool = False) -> ir.Value:
+    """Return `x` with the elements of `source` at `index` among all elements of `x` in a row.
+
+    Indices count from the end where they are negative.
+    """
+    flat = [reshaped(value, (math.prod(sizes(value)),)) for value in (x, index, source)]
+    return reshaped(index_put(flat[0], [flat[1]], flat[2], accumulate), sizes(x))
 
 
 def index_fill(x: ir.Value, dim: int, index: ir.Value, value: ir.Value | float) -> ir.Value:

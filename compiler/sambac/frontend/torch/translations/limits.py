@@ -24,7 +24,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 )
 from onnxscript.function_libs.torch_lib.ops.nn import aten_leaky_relu
 
-from .operators import clip_open, constant, is_float, number, op, rank, stop, typed
+from .operators import clip_open, constant, converted, is_float, number, op, rank, stop, typed
 
 
 def clamp(x: ir.Value, min: float | None = None, max: float | None = None) -> ir.Value:
@@ -282,6 +282,9 @@ def topk(
 
 def sort(x: ir.Value, dim: int = -1, descending: bool = False) -> tuple[ir.Value, ir.Value]:
     """All elements in their order along the axis `dim`, and where they were."""
+    if x.dtype == ir.DataType.BOOL:
+        found, at = sort(converted(x, ir.DataType.UINT8), dim, descending)
+        return op.Cast(found, to=ir.DataType.BOOL), at
     if not is_float(x) or rank(x) == 0:
         found, at = aten_sort(x, dim, descending)
         return found, at

@@ -246,8 +246,27 @@ def log_sigmoid(x: ir.Value) -> ir.Value:
 
 
 def multilabel_margin_loss(x: ir.Value, target: ir.Value, reduction: int = 1) -> ir.Value:
-    """Refused: PyTorch's own decomposition takes padding (-1) for class 0."""
-    raise NotImplementedError("multilabel_margin_loss")
+    """Sum of max(0, 1 - x_t + x_i) over classes t of a sample and all others i, by their number C.
+
+    `x` and `target` are [N, C], or [C]; the classes of a sample end before its first -1.
+    """
+    if rank(x) < 2:
+        x, target = (with_axes(value, 2 - rank(value)) for value in (x, target))
+        loss = multilabel_margin_loss(x, target, reduction)
+        return op.Squeeze(loss, [0]) if reduction == 0 else loss
+    (classes,) = sizes(x, 1)
+    ended = op.CumSum(op.Cast(op.Less(target, number(0, target)), to=ir.DataType.INT64), 1)
+    is_label = op.Equal(ended, constant(np.asarray(0, np.int64)))
+    labels = op.Where(is_label, target, number(0, target))
+    numbers = op.Cast(constant(np.arange(classes)), to=target.dtype)
+    named = op.And(op.Equal(op.Unsqueeze(labels, [2]), numbers), op.Unsqueeze(is_label, [2]))
+    is_class = op.ReduceMax(op.Cast(named, to=ir.DataType.INT32), [1], keepdims=1)
+    others = op.Equal(is_class, constant(np.asarray(0, np.int32)))
+    chosen = op.GatherElements(x, labels, axis=1)
+    terms = op.Add(op.Sub(1.0, op.Unsqueeze(chosen, [2])), op.Unsqueeze(x, [1]))
+    counts = op.And(op.And(op.Unsqueeze(is_label, [2]), others), op.Greater(terms, number(0.0, x)))
+    total = op.ReduceSum(op.Where(counts, terms, number(0.0, x)), [1, 2], keepdims=0)
+    return _reduced(op.Div(total, float(classes)), reduction, x)
 
 
 def _reduced(loss: ir.Value, reduction: int | str, *operands: ir.Value) -> ir.Value:

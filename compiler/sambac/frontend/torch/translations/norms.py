@@ -106,7 +106,7 @@ def std_correction(
     free = elements - (1.0 if correction is None else correction)
     away = op.Sub(x, op.ReduceMean(x, axes, keepdims=1))
     total = op.ReduceSum(op.Mul(away, away), axes, keepdims=int(keepdim))
-    variance = op.Div(total, number(max(free, 0.0), x))
+    variance = op.Div(total, number(max(free, 0.0) if elements else 0.0, x))
     zero = op.Equal(variance, number(0.0, x))
     root = op.Sqrt(op.Where(zero, number(1.0, x), variance))
     return op.Where(zero, number(0.0, x), root)

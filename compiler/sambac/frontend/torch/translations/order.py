@@ -1,4 +1,4 @@
-"""Elements by their rank among others: medians, and the k-th smallest.
+"""Elements by their rank among others: medians, the k-th smallest, the most frequent.
 
 NaN is the largest of all. Which of equal elements is found PyTorch leaves open; here it is the
 first of them where one is asked for.
@@ -24,6 +24,27 @@ def kthvalue(x: ir.Value, k: int, dim: int = -1, keepdim: bool = False) -> Found
     axis = dim % rank(x)
     places = op.Slice(sort(x, axis)[1], [k - 1], [k], [axis])
     return _at(x, places, axis, keepdim)
+
+
+def mode(x: ir.Value, dim: int = -1, keepdim: bool = False) -> Found:
+    """Return the most frequent elements along the axis `dim`, and where the last of each lies.
+
+    Of those that are as frequent it is the smallest.
+    """
+    if rank(x) == 0:
+        return op.Identity(x), constant(np.asarray(0, np.int64))
+    axis = dim % rank(x)
+    in_order, places = sort(x, axis)
+    pairs = op.Equal(op.Unsqueeze(in_order, [axis]), op.Unsqueeze(in_order, [axis + 1]))
+    counts = op.ReduceSum(op.Cast(pairs, to=ir.DataType.INT64), _axes(axis), keepdims=0)
+    begin = op.ArgMax(counts, axis=axis, keepdims=1)
+    count = op.Max(op.GatherElements(counts, begin, axis=axis), _one())  # a NaN is equal to none
+    end = op.Sub(op.Add(begin, count), _one())
+    return _at(x, op.GatherElements(places, end, axis=axis), axis, keepdim)
+
+
+def _one() -> ir.Value:
+    return constant(np.asarray([1], np.int64))
 
 
 def median(x: ir.Value, dim: int, keepdim: bool = False) -> Found:
@@ -73,7 +94,7 @@ def _of_numbers(x: ir.Value, axis: int) -> ir.Value:
     if not is_float(x):
         return _of_all(x, axis)
     count = op.Sub(lengths(size(x, axis)), _number_of_unknown(x, axis))
-    return _half(op.Max(count, constant(np.asarray([1], np.int64))))
+    return _half(op.Max(count, _one()))
 
 
 def _number_of_unknown(x: ir.Value, axis: int) -> ir.Value:
@@ -82,8 +103,7 @@ def _number_of_unknown(x: ir.Value, axis: int) -> ir.Value:
 
 def _half(count: ir.Value) -> ir.Value:
     """Return the rank of the lower median of `count` elements."""
-    one, two = (constant(np.asarray([each], np.int64)) for each in (1, 2))
-    return op.Div(op.Sub(count, one), two)
+    return op.Div(op.Sub(count, _one()), constant(np.asarray([2], np.int64)))
 
 
 def _axes(axis: int) -> ir.Value:

@@ -1,9 +1,10 @@
-"""Numbers at equal distances between two tensors, and tensors written over others."""
+"""Numbers at equal distances between two tensors, or repeated; tensors written over others."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.core import aten_repeat_interleave_Tensor
 
 from .operators import constant, number, op, reshaped, sizes, stop, typed
 
@@ -63,6 +64,12 @@ def _spaced(start: ir.Value, end: ir.Value, steps: int) -> ir.Value:
     result = op.Concat(first, last, axis=0)
     result.dtype, result.shape = ir.DataType.DOUBLE, ir.Shape((steps,))
     return result
+
+
+def repeated(repeats: ir.Value, output_size: int | None = None) -> ir.Value:
+    """Return each place i of `repeats` as often as it says there, `output_size` in all."""
+    places: ir.Value = aten_repeat_interleave_Tensor(repeats)
+    return reshaped(places, (output_size,)) if isinstance(output_size, int) else places
 
 
 def copied(x: ir.Value, source: ir.Value, non_blocking: bool = False) -> ir.Value:

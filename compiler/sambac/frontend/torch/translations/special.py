@@ -248,6 +248,12 @@ def sign(x: ir.Value) -> ir.Value:
     return op.Where(op.IsNaN(x), number(0.0, x), op.Sign(x))
 
 
+def copysign(x: ir.Value, other: float) -> ir.Value:
+    """|x| with the sign of a number."""
+    size = op.Abs(x)
+    return op.Neg(size) if math.copysign(1, other) < 0 else size
+
+
 def atan2(y: ir.Value, x: ir.Value) -> ir.Value:
     """The angle of the point (x, y), from -pi to pi; the gradient is (-y, x) / (x^2 + y^2).
 

@@ -26,6 +26,7 @@ from . import (
     scatter,
     special,
     stacking,
+    strided,
     whole,
 )
 from .attention import attention
@@ -42,7 +43,7 @@ from .operators import common, floating, stop
 from .products import added, product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
-from .windows import adaptive_max_pool, average_pool, convolution, pad
+from .windows import adaptive_average_pool, adaptive_max_pool, average_pool, convolution, pad
 
 _aten = torch.ops.aten
 
@@ -73,6 +74,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._native_batch_norm_legit_no_training.default: settled_batch_norm,
     _aten._embedding_bag.default: decomposed_bag,
     _aten._embedding_bag_forward_only.default: decomposed_bag,
+    _aten._adaptive_avg_pool3d.default: adaptive_average_pool,
     _aten._cdist_forward.default: cdist,
     _aten._euclidean_dist.default: euclidean,
     _aten._safe_softmax.default: norms.safe_softmax,
@@ -96,6 +98,10 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.any.dims: empties.any_dims,
     _aten.argmax.default: limits.place("ArgMax"),
     _aten.argmin.default: limits.place("ArgMin"),
+    _aten.as_strided_scatter.default: strided.as_strided_scatter,
+    _aten.atleast_1d.Sequence: stacking.at_least(1),
+    _aten.atleast_2d.Sequence: stacking.at_least(2),
+    _aten.atleast_3d.Sequence: stacking.at_least(3),
     _aten.atan2.default: special.atan2,
     _aten.bitwise_left_shift.Scalar_Tensor: common(whole.shifted_left),
     _aten.bitwise_left_shift.Tensor: common(whole.shifted_left),
@@ -106,6 +112,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.bincount.default: indices.bincount,
     _aten.baddbmm.default: added(core.aten_baddbmm),
     _aten.cdist.default: cdist,
+    _aten.ceil.default: whole.unchanged(core.aten_ceil),
     _aten.clamp.Tensor: limits.clamp_tensor,
     _aten.clamp.default: limits.clamp,
     _aten.clamp_max.Tensor: limits.clamp_max_tensor,
@@ -114,10 +121,12 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.clamp_min.default: limits.clamp_min,
     _aten.column_stack.default: stacking.column_stack,
     _aten.copy.default: ranges.copied,
+    _aten.copysign.Scalar: floating(special.copysign),
     _aten.cummax.default: running.extremes("GreaterOrEqual"),
     _aten.cummin.default: running.extremes("LessOrEqual"),
     _aten.diagonal.default: stacking.diagonal,
     _aten.diagonal_copy.default: stacking.diagonal,
+    _aten.diagonal_scatter.default: stacking.diagonal_scatter,
     _aten.dstack.default: stacking.dstack,
     _aten.digamma.default: _DIGAMMA,
     _aten.div.Scalar_mode: special.divide_mode,
@@ -126,6 +135,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.divide.Tensor: floating(core.aten_div),
     _aten.erfinv.default: _INVERSE_ERF,
     _aten.expm1.default: special.expm1,
+    _aten.floor.default: whole.unchanged(core.aten_floor),
     _aten.floor_divide.default: special.floor_divide,
     _aten.fake_quantize_per_channel_affine.default: quantization.without_slope(
         quantization.per_channel
@@ -156,6 +166,9 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.index_put.default: scatter.index_put,
     _aten.index_select.default: indices.index_select,
     _aten.instance_norm.default: by_channel(core.aten_instance_norm),
+    _aten.isfinite.default: whole.always(True, core.aten_isfinite),
+    _aten.isinf.default: whole.always(False, core.aten_isinf),
+    _aten.isnan.default: whole.always(False, core.aten_isnan),
     _aten.layer_norm.default: by_element(core.aten_layer_norm),
     _aten.leaky_relu.default: limits.leaky_relu,
     _aten.kthvalue.default: order.kthvalue,
@@ -184,6 +197,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.median.dim: order.median,
     _aten.min.default: limits.of_all("ReduceMin"),
     _aten.min.dim: limits.along("ReduceMin"),
+    _aten.mode.default: order.mode,
     _aten.multiply.Tensor: common(core.aten_mul),
     _aten.nanmedian.default: order.nanmedian_of_all,
     _aten.nanmedian.dim: order.nanmedian,
@@ -199,10 +213,13 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.pow.Tensor_Scalar: special.pow_scalar,
     _aten.pad.default: pad,
     _aten.prelu.default: limits.prelu,
+    _aten.put.default: indices.put,
     _aten.remainder.Scalar: special.remainder,
     _aten.remainder.Scalar_Tensor: special.remainder,
     _aten.remainder.Tensor: special.remainder,
     _aten.renorm.default: norms.renorm,
+    _aten.repeat_interleave.Tensor: ranges.repeated,
+    _aten.round.default: whole.unchanged(core.aten_round),
     _aten.scatter.src: indices.at(2, scatter.scatter),
     _aten.scatter.value: indices.scatter_value,
     _aten.scatter_add.default: indices.at(2, scatter.scatter_add),
@@ -240,12 +257,15 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.special_xlogy.other_scalar: floating(special.xlogy),
     _aten.special_xlogy.self_scalar: floating(special.xlogy),
     _aten.unsafe_split.Tensor: empties.split,
+    _aten.squeeze.dim: stacking.squeeze,
+    _aten.squeeze.dims: stacking.squeeze,
     _aten.std.correction: norms.std_correction,
     _aten.std.default: norms.std,
     _aten.std.dim: norms.std_dim,
     _aten.subtract.Tensor: common(core.aten_sub),
     _aten.topk.default: limits.topk,
     _aten.trace.default: stacking.trace,
+    _aten.trunc.default: whole.unchanged(core.aten_trunc),
     _aten.var.correction: empties.var_correction,
     _aten.var.default: empties.var,
     _aten.var.dim: empties.var_dim,

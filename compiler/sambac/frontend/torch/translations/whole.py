@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import (
@@ -11,7 +13,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_pow,
 )
 
-from .operators import constant, is_float, number, op, typed
+from .operators import constant, filled, is_float, number, op, rank, size, typed
 
 
 def add(x: ir.Value, y: ir.Value | float, alpha: float = 1) -> ir.Value:
@@ -128,6 +130,28 @@ def shifted_right(x: ir.Value | int, y: ir.Value | int) -> ir.Value:
         result: ir.Value = aten_bitwise_right_shift(x, y)
         return result
     return op.BitShift(x, y, direction="RIGHT")
+
+
+def unchanged(translate: Callable[[ir.Value], ir.Value]) -> Callable[[ir.Value], ir.Value]:
+    """Return `translate`, a rounding, for numbers of which whole ones stay what they are."""
+
+    def call(x: ir.Value) -> ir.Value:
+        return translate(x) if is_float(x) else op.Identity(x)
+
+    return call
+
+
+def always(
+    answer: bool, translate: Callable[[ir.Value], ir.Value]
+) -> Callable[[ir.Value], ir.Value]:
+    """Return `translate`, a question whose answer is the same for all whole numbers."""
+
+    def call(x: ir.Value) -> ir.Value:
+        if is_float(x):
+            return translate(x)
+        return filled(np.bool_(answer), *(size(x, axis) for axis in range(rank(x))))
+
+    return call
 
 
 def _both(x: ir.Value | float, y: ir.Value | float) -> tuple[ir.Value, ir.Value]:

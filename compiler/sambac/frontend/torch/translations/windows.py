@@ -92,6 +92,30 @@ def average_pool(axes: int) -> Callable[..., ir.Value]:
     return translate
 
 
+def adaptive_average_pool(x: ir.Value, output_size: Sequence[int]) -> ir.Value:
+    """Return the means of as many windows of `x` as its last axes shall have elements.
+
+    Windows of one size lie side by side; others begin at i n / count, rounded down, and end at
+    (i + 1) n / count, rounded up.
+    """
+    axes = len(output_size)
+    image = sizes(x, *range(-axes, 0))
+    pairs = [*zip(image, output_size, strict=True)]
+    even = [size // count if size % count == 0 else 1 for size, count in pairs]
+    alone = rank(x) == axes + 1
+    result = x
+    if any(size > 1 for size in even):
+        batch = op.Unsqueeze(x, [0]) if alone else x
+        means = op.AveragePool(batch, kernel_shape=even, strides=even)
+        result = op.Squeeze(means, [0]) if alone else means
+    for axis, (size, count) in enumerate(pairs, rank(x) - axes):
+        if size % count:
+            ends = [(i * size // count, -(-(i + 1) * size // count)) for i in range(count)]
+            parts = [op.Slice(result, [begin], [end], [axis]) for begin, end in ends]
+            result = op.Concat(*(op.ReduceMean(p, [axis], keepdims=1) for p in parts), axis=axis)
+    return result
+
+
 def adaptive_max_pool(axes: int) -> Callable[..., tuple[ir.Value, ir.Value]]:
     """Return the translation of pooling over 1 to 3 `axes` to a number of windows of equal size."""
 
