@@ -15,6 +15,10 @@ that is no number, and no dimension 0):
     Concat(.., Concat(a, b), ..)           ->  Concat(.., a, b, ..)
                                                same axis, and nothing else reads the inner one
 
+Where a product reads the result (`CastBeforeProducts`), and the first axis moves:
+
+    Cast(Transpose(x))                     ->  Transpose(Cast(x))
+
 Channel shuffles as one Gather (`GatherShuffles`). With an axis of g * c elements,
 
     Reshape(Transpose(Reshape(x, [.., g, c, ..]), swap g and c), [.., g * c, ..])
@@ -39,8 +43,8 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import int_attribute, static_shape
-from sambac.graph.origins import forget_host_cast, is_host_cast
+from sambac.graph.nodes import attributes_of, int_attribute, static_shape
+from sambac.graph.origins import forget_host_cast, is_host_cast, note_host_cast
 
 from .rewriting import Rule, RulePass, has_one_reader, made_by
 
@@ -280,3 +284,35 @@ class GatherShuffles(RulePass):
     name: ClassVar[str] = "gather_shuffles"
     operators: ClassVar[frozenset[str] | None] = frozenset({"Transpose"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Reshape": (gather_shuffle,)}
+
+
+_PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm"})
+
+
+def _cast_before(editor: Editor, node: ir.Node) -> str | None:
+    """Cast(Transpose(x)) -> Transpose(Cast(x))."""
+    transpose = made_by(node.inputs[0], "Transpose")
+    order = _permutation(transpose) if transpose is not None else None
+    if transpose is None or order is None or len(order) < 3 or order[0] == 0:
+        return "it is behind no Transpose that moves the first axis"
+    if not any(use.node.op_type in _PRODUCTS for use in node.outputs[0].uses()):
+        return "no product reads it"
+    x, made = transpose.inputs[0], node.outputs[0]
+    like = ir.Value(name="", type=made.type, shape=x.shape if x is not None else None)
+    wide = editor.op("Cast", x, like=like, **attributes_of(node))
+    if is_host_cast(node):
+        note_host_cast(wide)
+    editor.replace(node, "Transpose", wide, perm=list(order))
+    return None
+
+
+@dataclass(frozen=True)
+class CastBeforeProducts(RulePass):
+    """Cast before axes move, where a product reads both: onnxruntime ends the process otherwise.
+
+    It takes a Transpose of more than the last two axes into products, through casts as well, and
+    then reads what it has freed.
+    """
+
+    name: ClassVar[str] = "cast_before_products"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Cast": (_cast_before,)}

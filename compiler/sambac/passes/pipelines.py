@@ -47,7 +47,7 @@ from .lower_einsum import LowerEinsum
 from .lower_normalization import LowerGroupNormalization, LowerLrn
 from .lower_opset import LowerOpset
 from .make_scatters_deterministic import MakeScattersDeterministic
-from .merge_chains import GatherShuffles, MergeChains
+from .merge_chains import CastBeforeProducts, GatherShuffles, MergeChains
 from .multiply_pixels import MultiplyPixels
 from .names_and_order import SortNodes, UniqueNames
 from .ownership import OwnOutputs, OwnStatistics
@@ -129,6 +129,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     OpenProducts(),  # not for speed: the operators leave results unwritten
+    CastBeforeProducts(),  # not for speed: the operators end the process
     *_MOVE_LINEAR,
     ConvolveRows(),
     LowerLrn(),
