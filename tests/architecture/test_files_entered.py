@@ -1,4 +1,7 @@
-"""Somebody who steps through a compilation or a run meets few files; numbers only ever go down."""
+"""Somebody who steps through a compilation or a run meets few files.
+
+Numbers go down; one goes up for a pass or a planner that every such model has to meet.
+"""
 
 from __future__ import annotations
 

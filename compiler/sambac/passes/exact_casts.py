@@ -78,8 +78,7 @@ def _unsaturated(editor: Editor, node: ir.Node) -> str | None:
         return "it is named"
     for compare, sign in (("LessOrEqual", -1), ("GreaterOrEqual", 1)):
         x = x if x.dtype == _FLOAT else editor.op("Cast", x, to=int(_FLOAT))
-        ends = (np.asarray(sign * value, np.float32) for value in (limit, beyond))
-        end, instead = ends
+        end, instead = (np.asarray(sign * value, np.float32) for value in (limit, beyond))
         x = editor.op("Where", editor.op(compare, x, end), instead, x, like=x)
     editor.replace(node, "Cast", x, **attributes_of(node))
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from contextlib import nullcontext
 
 import numpy as np
@@ -96,7 +97,7 @@ def test_steps_that_somebody_records_are_all_there():
 
 @pytest.mark.parametrize("kind", LAYERS)
 def test_the_number_of_steps_may_be_open(kind: str):
-    layer = LAYERS[kind].eval()
+    layer = copy.deepcopy(LAYERS[kind]).eval()
     steps = int(layer.batch_first)
     shape = [5, 2, 3]
     open_ = {steps: torch.export.Dim("steps", min=2)}

@@ -95,7 +95,9 @@ def segment_reduce(
     shares its gradient with what it begins with.
     """
     if lengths is None or rank(lengths) != 1 or axis:
-        raise NotImplementedError("segment_reduce but by lengths [B] along the first axis")
+        raise NotImplementedError(
+            "segment_reduce by other than lengths [B] of parts of the first axis; give these"
+        )
     (count, *row), (parts,) = sizes(data), sizes(lengths)
     assert data.dtype is not None
     reduction, neutral = _PARTS[reduce]

@@ -20,7 +20,7 @@ def as_strided_scatter(
     The places are counted among the elements of `x` in their order, from `storage_offset` on.
     """
     if not all(isinstance(each, int) for each in (*size, *stride, storage_offset)):
-        raise NotImplementedError("as_strided_scatter of open sizes")
+        raise NotImplementedError("writes to as_strided of open sizes; fix them")
     places = np.asarray(storage_offset, np.int64)
     for count, step in zip(size, stride, strict=True):
         places = places[..., None] + np.arange(count, dtype=np.int64) * step
