@@ -9,9 +9,10 @@ from pef.container import SegmentBuilder
 from pef.program import CallForm, SectionProgram, SectionType, Variant
 from sambac.planning.plans import LiveSets, PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts
-from sambac.section_program import FormalProgram, SectionSource
+from sambac.section_program import FormalProgram, SectionModel, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature
 from sambac.variants.byte_products import FEATURE, ByteProducts
+from sambac.variants.chunks import UpdateInChunks
 from sambac.variants.terms import Assumed, Terms
 
 _Key = tuple[FormalProgram, CallForm]
@@ -42,9 +43,12 @@ def section_programs(
             if kind is SectionType.REDUCE:
                 choices.append(())
                 continue
-            formal, form = source.program(sets), _call_form(sets, plan.values, given)
+            formal, form = _portable(kind, source, sets), _call_form(sets, plan.values, given)
             made = terms.programs(source, sets, _in_place(sets, plan)) if terms else ()
-            chosen = (_variant(shelf.add(item, form), assumed, index) for assumed, item in made)
+            chosen = (
+                _variant(shelf.add(_in_chunks(section), form), assumed, index)
+                for assumed, section in made
+            )
             blocks = _in_blocks(source, sets) if plan.lowered.states else ()
             others = (*blocks, *_in_bytes(source, sets))
             choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
@@ -103,6 +107,17 @@ def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, LiveSets]]:
     for stage in graph.stages:
         for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True):
             yield section.type, sets
+
+
+def _portable(kind: SectionType, source: SectionSource, sets: LiveSets) -> FormalProgram:
+    """Return the program that runs on every host."""
+    return _in_chunks(source.model(sets)) if kind is SectionType.OPT else source.program(sets)
+
+
+def _in_chunks(section: SectionModel) -> FormalProgram:
+    """Return the program of updates, of which large ones go chunk by chunk."""
+    UpdateInChunks()(section.model)
+    return section.program()
 
 
 def _in_bytes(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:

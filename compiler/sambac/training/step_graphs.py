@@ -20,6 +20,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import all_nodes
 from sambac.planning.plans import NamedModel
 
+from .rows import in_rows
 from .terms import Term
 
 
@@ -65,11 +66,14 @@ class StepGraph:
         return Term(self.editor, self.editor.point.once(key, make))
 
     def pack(self, pack: Pack, like: ir.Value) -> ir.Value:
-        """Add the flat input that spans the members of `pack`, of the element type of `like`."""
+        """Add the input that spans the members of `pack`, of the element type of `like`.
+
+        It is a vector, or has the rows of a long one.
+        """
         self.packs.append(pack)
         assert like.dtype is not None
-        elements = pack.size // like.dtype.numpy().itemsize
-        return self.editor.input(pack.name, like.dtype, (elements,))
+        shape = in_rows(pack.size, like.dtype.numpy().itemsize)
+        return self.editor.input(pack.name, like.dtype, shape)
 
     def output(
         self, value: ir.Value, name: str, stage: SectionType, over: str | None = None

@@ -24,6 +24,8 @@ HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _SHORT = 1 << 16
 """Elements whose float32 squares a running sum adds up without visible loss; more go by rows."""
 _ROW = 1024
+_LONG = 1 << 14
+"""Elements from which on a row is worth a call of the kernel that adds products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +110,20 @@ class Term:
         return _apply(self.editor, "Min", self, other)
 
     def plus(self, other: Term, times: Term) -> Term:
-        """Return self + other * times, `times` a scalar: one kernel for float32 vectors.
+        """Return self + other * times, `times` a scalar: one kernel for float32 in long rows.
 
         The kernel takes no empty ones.
         """
-        fits = self.dtype == ir.DataType.FLOAT and rank_of(self.value) == 1
-        if not fits or shape_of(self.value) == (0,):
+        shape = shape_of(self.value)
+        fits = len(shape) == 1 or (len(shape) == 2 and shape[1] >= _LONG)
+        if not fits or 0 in shape or self.dtype != ir.DataType.FLOAT:
             return self + other * times
         scalar = times.cast(ir.DataType.FLOAT).value
-        make = partial(self.editor.op, "Reshape", scalar, [1])
-        gate = self._once(("gate", scalar.name), make).value
+        rows = [*shape[:-1], 1]
+        make = partial(self.editor.op, "Expand", scalar, rows)
+        if rows == [1]:
+            make = partial(self.editor.op, "Reshape", scalar, rows)
+        gate = self._once(("gate", scalar.name, *rows), make).value
         return Term(
             self.editor,
             self.editor.op("GatedAdd", self.value, other.value, gate, domain="com.microsoft"),

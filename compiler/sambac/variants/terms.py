@@ -23,7 +23,7 @@ from sambac.graph.nodes import static_shape
 from sambac.passes.base import Pass
 from sambac.passes.rewriting import used
 from sambac.planning.plans import LiveSets
-from sambac.section_program import FormalProgram, SectionSource
+from sambac.section_program import SectionModel, SectionSource
 
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 Assumed = Mapping[str, bool]
@@ -41,8 +41,8 @@ class Terms:
 
     def programs(
         self, source: SectionSource, sets: LiveSets, in_place: Mapping[int, int]
-    ) -> Iterator[tuple[Assumed, FormalProgram]]:
-        """Yield the programs of a section for some values of argins.
+    ) -> Iterator[tuple[Assumed, SectionModel]]:
+        """Yield what a section is for some values of argins.
 
         `in_place` maps the positions of outputs to those of the inputs that they overwrite.
         """
@@ -57,7 +57,7 @@ class Terms:
             less = LeaveOut(tuple(known.get(name) for name in sets.live_in), in_place)
             section = section or source.model(sets)
             if less(section.model).modified:
-                yield assumed, section.program()
+                yield assumed, section
                 section = None
 
     def _alone(self, name: str) -> Iterator[dict[str, Known]]:
@@ -215,7 +215,7 @@ _NUMERIC: Mapping[str, Callable[[float, float], float]] = {
     "Greater": operator.gt,
     "Equal": operator.eq,
 }
-_SAME = frozenset({"Reshape", "Identity"})
+_SAME = frozenset({"Reshape", "Expand", "Identity"})
 
 
 def result(op_type: str, inputs: Sequence[Known]) -> Known:

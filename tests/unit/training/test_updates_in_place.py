@@ -27,7 +27,12 @@ OPTIMIZERS = (
     LARS(weight_decay=0.1),
 )
 ELEMENTWISE = {"Add", "Sub", "Mul", "Max", "GatedAdd", "Where"}
-WEIGHTS = {"w": np.ones((4, 3), "f"), "b": np.ones(3, "f"), "s": np.ones((), "d")}
+WEIGHTS = {
+    "w": np.ones((4, 3), "f"),
+    "b": np.ones(3, "f"),
+    "s": np.ones((), "d"),
+    "in rows": np.ones((2048, 512), "f"),
+}
 
 
 @pytest.mark.parametrize("pack", [False, True], ids=["apart", "packed"])
