@@ -266,9 +266,9 @@ class Executable:
     ) -> Profile:
         """Run like `run`, section by section without linking, and measure each call.
 
-        The first run of a section includes work that later ones do not have to repeat: profile an
-        executable that has been profiled before to see its usual speed. With `operators` those are
-        measured too, in sessions that are made for that.
+        Each section runs twice before it is measured, and what that gives is thrown away: the first
+        runs include work that later ones do not have to repeat. With `operators` those are measured
+        too, in sessions that are made for that.
         """
         with self._held() as workspace:
             chosen = self._select(Executable.profile, selection, words)

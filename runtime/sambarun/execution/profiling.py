@@ -18,7 +18,7 @@ from sambarun.linking.schedule import Chosen
 from .plan import Plan
 from .profiler import Profile
 from .spans import OperatorSpan, Span, Stopwatch
-from .steps import PlanStep
+from .steps import REHEARSALS, PlanStep
 from .workspace import Workspace
 
 
@@ -99,7 +99,7 @@ def operator_spans(fitted: Fitted, spans: Sequence[Span]) -> Iterator[OperatorSp
     of its operators.
     """
     runs = {
-        section: iter([*_runs(compiled.session.end_profiling())])
+        section: iter([*_runs(compiled.session.end_profiling())][REHEARSALS :: REHEARSALS + 1])
         for section, compiled in fitted.profiled.items()
     }
     names = {section: _names(fitted, section) for section in runs}

@@ -29,7 +29,7 @@ from sambarun.sessions.ort_errors import ORT_ERRORS, message_of
 from .host_steps import Host
 from .plan import Plan
 from .spans import Stopwatch
-from .steps import PlanStep
+from .steps import PlanStep, rehearse
 
 # What a step raises when it fails; anything else has come from outside.
 _FAILURES = (*ORT_ERRORS, RunError, MemoryError)
@@ -57,7 +57,7 @@ class Runs:
         self._last = None
 
     def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
-        """Run the steps of `plan`, a lap of `watch` each.
+        """Run the steps of `plan`, a lap of `watch` each, for which they have run before.
 
         The first of its runs in a row waits for the checks of the file, begun with the plan.
 
@@ -72,6 +72,7 @@ class Runs:
                 clock.forwards = attempt.forwards + 1
             for step in plan.steps:
                 if watch is not None:
+                    rehearse(step, memory)
                     watch.start()
                 step.run(memory, attempt.done)
                 if watch is not None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """One call of a section; `start`, from the beginning of the run, and `duration` in ns.
+    """One call of a section; `start`, the time of all calls before it, and `duration` in ns.
 
     `kind` is what else the host did for the section (a mask, a wait), empty for the section itself.
     `provider` is the execution provider that ran it, by onnxruntime's name; empty for what the host
@@ -40,13 +40,13 @@ class OperatorSpan(NamedTuple):
 
 
 class Stopwatch:
-    """Laps in ns: when each began, counted from the start, and how long it took."""
+    """Laps in ns: when each began, with nothing between them, and how long it took."""
 
-    __slots__ = ("_began", "_first", "laps")
+    __slots__ = ("_began", "_total", "laps")
 
     def __init__(self) -> None:
         self.laps: list[tuple[int, int]] = []
-        self._first = self._began = time.perf_counter_ns()
+        self._began = self._total = 0
 
     def start(self) -> None:
         """Begin a lap."""
@@ -54,5 +54,6 @@ class Stopwatch:
 
     def stop(self) -> None:
         """End the lap."""
-        now = time.perf_counter_ns()
-        self.laps.append((self._began - self._first, now - self._began))
+        took = time.perf_counter_ns() - self._began
+        self.laps.append((self._total, took))
+        self._total += took

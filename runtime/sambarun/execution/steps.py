@@ -107,6 +107,7 @@ class BoundStep:
         "_handed",
         "_late",
         "_options",
+        "_outputs",
         "_results",
         "_run",
         "_session",
@@ -124,6 +125,7 @@ class BoundStep:
         self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
+        self._outputs = list(compiled.outputs)
         self._results: list[tuple[int, int, str]] = []
         self._handed: list[tuple[int, str]] = []
         for symbol in unit.inputs:
@@ -163,6 +165,12 @@ class BoundStep:
         self._options = None
         self.keep(memory, None)
 
+    def rehearse(self, memory: Memory) -> None:
+        """Run the unit and throw away what it gives."""
+        feeds = {name: memory.ort_value(symbol) for symbol, name in self._formal.items()}
+        self._session._sess.run_with_ort_values(feeds, self._outputs, self._options)
+        self._options = None
+
     def keep(self, memory: Memory, result: object) -> None:
         """Keep the outputs that have no planned place."""
         del result
@@ -201,6 +209,11 @@ class ValuesStep:
         called(done, self._session.run_with_ort_values, feeds, self._outputs, None)
         self.keep(memory, done[-1])
 
+    def rehearse(self, memory: Memory) -> None:
+        """Run the unit and throw away what it gives."""
+        feeds = {name: memory.ort_value(symbol) for symbol, name in self._inputs}
+        self._session.run_with_ort_values(feeds, self._outputs, None)
+
     def keep(self, memory: Memory, result: object) -> None:
         """Keep the outputs."""
         memory.values.update(zip(self.unit.outputs, cast("Values", result), strict=True))
@@ -228,6 +241,29 @@ class HostStep:
         called(done, self._session.run, self._outputs, feeds)
         self.keep(memory, done[-1])
 
+    def rehearse(self, memory: Memory) -> None:
+        """Run the unit and throw away what it gives."""
+        feeds = {name: memory.host_value(symbol) for symbol, name in self._inputs}
+        self._session.run(self._outputs, feeds)
+
     def keep(self, memory: Memory, result: object) -> None:
         """Keep the outputs."""
         memory.values.update(zip(self.unit.outputs, cast("Values", result), strict=True))
+
+
+REHEARSALS = 2
+"""Runs of a session before it is as quick as ever.
+
+onnxruntime learns in the first how much memory it needs, and touches that for the first time in the
+second.
+"""
+
+
+def rehearse(step: PlanStep, memory: Memory) -> None:
+    """Run a session for nothing, so that what follows is a run like any other.
+
+    What the host does itself is left out: it takes no longer the first time, and may happen once.
+    """
+    if isinstance(step, BoundStep | ValuesStep | HostStep):
+        for _ in range(REHEARSALS):
+            step.rehearse(memory)

@@ -279,12 +279,13 @@ def test_the_mask_of_a_step_counts_forward_runs_of_training():
         assert executable.step(two)["loss"] == expected
 
 
-def test_profiling_trains_too():
+@pytest.mark.parametrize("operators", [False, True])
+def test_profiling_trains_too_and_once(operators):
     spec = linear_regression()
     reference = Reference.of(spec)
     (batch,) = batches(1)
     with sambarun.load(spec.program()) as executable:
-        profile = executable.profile(batch)
+        profile = executable.profile(batch, operators=operators)
         expected = reference.step(batch["x"], batch["y"])
         assert profile.outputs["loss"] == pytest.approx(expected, rel=1e-5)
         assert profile.spans[0].name == "forward/dropout_mask"
