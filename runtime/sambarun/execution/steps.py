@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol, cast
 
+import numpy as np
 from onnxruntime.capi import _pybind_state as ort
 
 import pef
@@ -21,6 +22,7 @@ from sambarun.linking.schedule import Unit
 from sambarun.sessions.ports import Compiled
 
 Values = Sequence[object]
+_PAGE = 4096
 
 
 class Wiring(NamedTuple):
@@ -108,6 +110,7 @@ class BoundStep:
         "_late",
         "_options",
         "_outputs",
+        "_placed",
         "_results",
         "_run",
         "_session",
@@ -126,6 +129,7 @@ class BoundStep:
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
         self._outputs = list(compiled.outputs)
+        self._placed: list[TensorAt] = []
         self._results: list[tuple[int, int, str]] = []
         self._handed: list[tuple[int, str]] = []
         for symbol in unit.inputs:
@@ -134,6 +138,7 @@ class BoundStep:
         for position, (symbol, name) in enumerate(zip(unit.outputs, compiled.outputs, strict=True)):
             if symbol in wiring.placed:
                 place = memory.tensor(symbol)
+                self._placed.append(place)
                 self._binding.bind_output(name, device, place.dtype, place.shape, place.address)
             elif symbol in wiring.handed:
                 self._handed.append((symbol, name))
@@ -170,6 +175,9 @@ class BoundStep:
         feeds = {name: memory.ort_value(symbol) for symbol, name in self._formal.items()}
         self._session._sess.run_with_ort_values(feeds, self._outputs, self._options)
         self._options = None
+        for place in self._placed:
+            pages = place.owner.reshape(-1).view(np.uint8)[::_PAGE]
+            pages[:] = pages.copy()  # as they are: an operating system gives a page when written
 
     def keep(self, memory: Memory, result: object) -> None:
         """Keep the outputs that have no planned place."""
