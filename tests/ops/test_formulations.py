@@ -47,6 +47,9 @@ CONVOLUTIONS = [
     "image 3x4x9, signal 3x6x9, kernel 3, pads 1",
     "image 3x4x6x8, signal 3x5x3x4, kernel 2x2, strides 2x2",
     "image 3x4x6x9, signal 3x5x3x3, kernel 2x3, strides 2x3",
+    "image 2x12x7x6, signal 2x14x7x6, kernel 3x3, pads 1x1",
+    "image 2x32x7x6, signal 2x24x5x4, kernel 3x3",
+    "image 2x3x7x6, signal 2x24x4x3, kernel 3x3, strides 2x2, pads 1x1",
 ]
 
 STRIDED = [

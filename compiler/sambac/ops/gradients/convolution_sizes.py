@@ -8,7 +8,7 @@ one to three axes behind the channels. What is asked for is named by what two of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import onnx_ir as ir
@@ -145,3 +145,23 @@ def in_blocks(of: Convolution) -> bool:
     """
     whole = of.channels % _BLOCK == 0 and of.maps % _BLOCK == 0
     return of.dtype == ir.DataType.FLOAT and len(of.window.kernel) == 2 and whole
+
+
+def in_whole_blocks(of: Convolution) -> Convolution:
+    """Return the convolution with channels and maps of zeros added, up to whole blocks.
+
+    Few channels stay as they are: a kernel reads them one by one.
+    """
+    channels = of.channels if of.channels < _BLOCK else _up_to_blocks(of.channels)
+    return replace(of, channels=channels, maps=_up_to_blocks(of.maps))
+
+
+def _up_to_blocks(count: int) -> int:
+    return -(-count // _LARGE_BLOCK) * _LARGE_BLOCK
+
+
+def gains_blocks(of: Convolution) -> bool:
+    """Tell whether the convolution has whole blocks with zeros added alone, and fewer than data."""
+    whole = in_whole_blocks(of)
+    rest = whole.channels * whole.maps - of.channels * of.maps
+    return of.group == 1 and whole != of and reads_blocks(whole) and rest < of.channels * of.maps

@@ -16,10 +16,17 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 
 from .columns import columns_by_channel, columns_by_image, filters_of_pairs, positions_first
-from .convolution_sizes import FIELDS, Convolution, convolution_of, reads_blocks
+from .convolution_sizes import (
+    FIELDS,
+    Convolution,
+    convolution_of,
+    gains_blocks,
+    in_whole_blocks,
+    reads_blocks,
+)
 from .formulations import ChoicePoint, Formulation, copying
 from .frames import cost_of_frames, fits_frames, image_frames, joined, seen_frames
-from .rules import reshape, swap_last, transpose
+from .rules import cut, reshape, surround, swap_last, transpose
 
 _MOST_PAIRS = 32
 """Filters are copied for so many pairs of a window and a place of the image at most."""
@@ -69,6 +76,15 @@ def _row(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> ir.V
     """Return y of images of one row: hosts may have a faster convolution for images."""
     row = as_row(of)
     return put_conv(b, row, reshape(b, image, row.image), reshape(b, filters, row.filters))
+
+
+def _padded(b: Editor, of: Convolution, image: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return y, with zeros beside the channels that fill up blocks."""
+    whole = in_whole_blocks(of)
+    channels, maps = (0, whole.channels - of.channels), (0, whole.maps - of.maps)
+    wide = surround(b, filters, {0: maps, 1: channels})
+    made = put_conv(b, whole, surround(b, image, {1: channels}), wide)
+    return cut(b, made, {1: (0, of.maps)})
 
 
 def _frames(
@@ -132,6 +148,14 @@ def cost_of_conv(of: Convolution) -> float:
     return _UNBLOCKED * (of.product + copying(of.columns, of.window.positions[-1])) + alone
 
 
+def cost_of_padding(of: Convolution) -> float:
+    """Return the cost of adding zeros to the image and the filters, and of leaving out maps."""
+    whole = in_whole_blocks(of)
+    image = prod(whole.image) if whole.channels != of.channels else 0
+    signal = prod(of.signal) if whole.maps != of.maps else 0
+    return _MOVED * (image + signal + whole.size)
+
+
 def _cost_of_frames(of: Convolution) -> float:
     seen = seen_frames(of)
     copied = cost_of_frames(of, prod(seen.window.image), prod(seen.image))
@@ -156,6 +180,12 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         _row,
     ),
     Formulation("images of frames", fits_frames, _cost_of_frames, _frames, takes_bias=True),
+    Formulation(
+        "whole blocks",
+        lambda of: gains_blocks(of) and not of.window.is_pointwise,
+        lambda of: cost_of_conv(in_whole_blocks(of)) + cost_of_padding(of),
+        _padded,
+    ),
     Formulation("pairs of positions", fits_pairs, cost_of_pairs, _pairs),
     Formulation("runs of images", lambda of: of.at_once, _cost_by_image, _by_image),
     Formulation("runs of channels", lambda of: of.at_once, _cost_by_channel, _by_channel),

@@ -24,12 +24,19 @@ from .columns import (
     positions_first,
     taps_first,
 )
-from .convolution_sizes import FIELDS, Convolution, convolution_of, in_blocks
+from .convolution_sizes import (
+    FIELDS,
+    Convolution,
+    convolution_of,
+    gains_blocks,
+    in_blocks,
+    in_whole_blocks,
+)
 from .formulations import ChoicePoint, Formulation, copying
 from .frames import cost_of_frames, fits_frames, joined, signal_frames, spread_frames
-from .gathering import ROW, TURNED, as_row, cost_of_pairs, fits_pairs
+from .gathering import ROW, TURNED, as_row, cost_of_padding, cost_of_pairs, fits_pairs
 from .phases import cost_of_phases, fits_phases, in_phases
-from .rules import reshape, swap_last, transpose
+from .rules import cut, reshape, surround, swap_last, transpose
 from .windows import Window
 
 _FEW_COLUMNS = 2**22
@@ -69,6 +76,16 @@ def _mirrored(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -
         dilations=window.dilations,
         pads=_margins(window),
     )
+
+
+def _padded(b: Editor, of: Convolution, signal: ir.Value, filters: ir.Value) -> ir.Value:
+    """Return dx with mirrored filters, and with zeros beside the channels that fill up blocks."""
+    turned = in_whole_blocks(_mirror(of))
+    whole = replace(of, channels=turned.maps, maps=turned.channels)
+    channels, maps = (0, whole.channels - of.channels), (0, whole.maps - of.maps)
+    wide = surround(b, filters, {0: maps, 1: channels})
+    made = _mirrored(b, whole, surround(b, signal, {1: maps}), wide)
+    return cut(b, made, {1: (0, of.channels)})
 
 
 def _mirror(of: Convolution) -> Convolution:
@@ -242,6 +259,11 @@ def _cost_of_transposed(of: Convolution) -> float:
     return _OPERATOR * _cost_of_products(of)
 
 
+def _cost_of_padded(of: Convolution) -> float:
+    turned = in_whole_blocks(_mirror(of))
+    return turned.product + (_BLOCKED + _MOVED) * turned.size + cost_of_padding(_mirror(of))
+
+
 def _cost_of_frames(of: Convolution) -> float:
     spread = spread_frames(of)
     images = _cost_of_phases(spread) if fits_phases(spread) else _cost_of_transposed(spread)
@@ -292,6 +314,12 @@ FORMS: tuple[Formulation[Convolution], ...] = (
         _fits_mirrored,
         lambda of: _cost_of_transposed(of) + _MOVED * of.size,
         _mirrored,
+    ),
+    Formulation(
+        "mirrored filters in whole blocks",
+        lambda of: _fits_mirrored(of) and gains_blocks(_mirror(of)),
+        _cost_of_padded,
+        _padded,
     ),
     Formulation("images of frames", fits_frames, _cost_of_frames, _frames, takes_bias=True),
     Formulation("phases", fits_phases, _cost_of_phases, _in_phases, takes_bias=True),
