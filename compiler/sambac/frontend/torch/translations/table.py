@@ -166,6 +166,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.index_fill.int_Scalar: indices.index_fill,
     _aten.index_fill.int_Tensor: indices.index_fill,
     _aten.index_put.default: scatter.index_put,
+    _aten.index_reduce.default: indices.at(2, scatter.index_reduce),
     _aten.index_select.default: indices.index_select,
     _aten.instance_norm.default: by_channel(core.aten_instance_norm),
     _aten.isfinite.default: whole.always(True, core.aten_isfinite),
