@@ -205,6 +205,18 @@ GROUPS = {
             0, PLACES, s > 1, name), (KEPT, SENT))
         for name in ("amax", "amin")
     ],
+    "covariances": [
+        Point("of rows", lambda x: torch.cov(x), (_SQUARE.sin(),)),
+        Point("of one row", lambda x: torch.cov(x), (_SQUARE[0],)),
+        Point("of one observation", lambda x: torch.cov(x), (_SQUARE[:, :1],)),
+        Point("weighted", lambda x, w: torch.cov(
+            x, correction=2, fweights=T([1, 0, 4]), aweights=w), (_SQUARE.sin(), T([1.0, 2, 0.5]))),
+        Point("without correction", lambda x, w: torch.cov(x, correction=0, aweights=w),
+              (_SQUARE.sin(), T([1.0, 2, 0.5]))),
+        Point("of whole numbers", lambda x: x * torch.cov(x.detach().long()), (_SQUARE,)),
+        Point("correlations", lambda x: torch.corrcoef(x), (_SQUARE.sin(),)),
+        Point("correlations of one", lambda x: torch.corrcoef(x), (_SQUARE[0],)),
+    ],
     "reduced rows": [
         Point(f"{name} {include} {dim}", lambda x, s, name=name, include=include, dim=dim:
               x.index_reduce(dim, T([2, 0, 2]), s, name, include_self=include),
@@ -250,7 +262,7 @@ GROUPS = {
 
 
 @COMPARED
-@pytest.mark.filterwarnings("ignore:index_reduce")
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:cov")
 @pytest.mark.parametrize("name", GROUPS)
 def test_forward_and_gradient_of_selections(name: str, compared: Comparison) -> None:
     assert compared(GROUPS[name]) == []

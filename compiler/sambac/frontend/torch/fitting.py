@@ -257,6 +257,29 @@ def _type_of_nothing(node: fx.Node) -> torch.dtype | None:
     return value.dtype if value.numel() == 0 else None
 
 
+def stop_statistics(program: ExportedProgram) -> None:
+    """Let no gradient come through a batch's mean and deviation, as in PyTorch, in place."""
+    graph = program.graph
+    for node in graph.nodes:
+        if node.target in _NORMS_OF_BATCHES:
+            for part in node.users:
+                if part.args[1] in (1, 2):
+                    with graph.inserting_after(part):
+                        stopped = graph.call_function(_aten.detach.default, (part,))
+                    stopped.meta.update(part.meta)
+                    part.replace_all_uses_with(stopped, lambda user, own=stopped: user is not own)
+    program.graph_module.recompile()
+
+
+_NORMS_OF_BATCHES = frozenset(
+    {
+        _aten._native_batch_norm_legit.no_stats,
+        _aten._batch_norm_with_update_functional.default,
+    }
+)
+"""Those that the exporter says in other operators."""
+
+
 def spell_doubles(program: ExportedProgram) -> ExportedProgram:
     """Return `program`, which is functional, with such operators of float64 spelled out."""
     found = (node for node in program.graph.nodes if node.target in SPELLED)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -44,18 +43,6 @@ def batch_norm(
     next_var = op.Add(op.Mul(running_var, 1.0 - momentum), op.Mul(var, unbiased))
     inverse = op.Reciprocal(op.Sqrt(op.Add(stop(var), eps)))
     return y, stop(mean), inverse, next_mean, next_var
-
-
-def updating_batch_norm(
-    x: ir.Value, weight: ir.Value, bias: ir.Value, *rest: Any
-) -> tuple[ir.Value, ...]:
-    """As `batch_norm` in training; behind the batch's statistics stands room for a kernel's own.
-
-    `rest` are the running mean and variance, the momentum, and epsilon.
-    """
-    running_mean, running_var, momentum, eps = rest
-    results = batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return *results[:3], constant(np.zeros(0, np.uint8)), *results[3:]
 
 
 def settled_batch_norm(

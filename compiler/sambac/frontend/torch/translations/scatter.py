@@ -94,12 +94,12 @@ def index_reduce(
     `source` has the shape of `x`, but N slices.
     """
     if rank(x) == 0:
-        flat = [reshaped(value, (1,)) for value in (x, index, source)]
-        return reshaped(index_reduce(flat[0], 0, *flat[1:], reduce, include_self=include_self), ())
+        line, place, sent = (reshaped(value, (1,)) for value in (x, index, source))
+        return reshaped(scatter_reduce(line, 0, place, sent, reduce, include_self), ())
     axes = [axis for axis in range(rank(x)) if axis != dim % rank(x)]
     index = index if rank(index) else reshaped(index, (1,))
     everywhere = op.Expand(op.Unsqueeze(index, axes) if axes else index, op.Shape(source))
-    everywhere.dtype, everywhere.shape = index.dtype, source.shape
+    everywhere.dtype, everywhere.shape = index.dtype or ir.DataType.INT64, source.shape
     return scatter_reduce(x, dim, everywhere, source, reduce, include_self)
 
 

@@ -37,7 +37,6 @@ from .normalization import (
     by_channel,
     by_element,
     settled_batch_norm,
-    updating_batch_norm,
 )
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
@@ -71,7 +70,6 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.rnn_tanh.input: rnn("Tanh"),
     _aten.scaled_dot_product_attention.default: attention,
     _aten.scatter_reduce.two: indices.at(2, scatter.scatter_reduce),
-    _aten._batch_norm_with_update_functional.default: updating_batch_norm,
     _aten._native_batch_norm_legit_functional.default: batch_norm,
     _aten._native_batch_norm_legit_no_training.default: settled_batch_norm,
     _aten._embedding_bag.default: decomposed_bag,
