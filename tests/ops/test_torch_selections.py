@@ -205,6 +205,12 @@ GROUPS = {
             0, PLACES, s > 1, name), (KEPT, SENT))
         for name in ("amax", "amin")
     ],
+    "filled": [
+        Point(f"at {at} along {dim}",
+              lambda x, v, at=at, dim=dim: x.index_fill(dim, T(at, dtype=torch.long), v).sin(),
+              (_TURNED, T(2.0)))
+        for at in ([0, 0, 1], [1], []) for dim in (0, 1, -1)
+    ] + [Point("a number twice", lambda x, v: x.index_fill(0, T([0, 0]), v), (T(1.5), T(2.0)))],
     "covariances": [
         Point("of rows", lambda x: torch.cov(x), (_SQUARE.sin(),)),
         Point("of one row", lambda x: torch.cov(x), (_SQUARE[0],)),
