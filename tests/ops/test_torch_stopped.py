@@ -66,6 +66,11 @@ GROUPS: dict[str, list[Point]] = {
         Point(f"{kind} {at}", lambda x, at=at, kind=kind: _batch_norm(x, kind)[at],
               (LINE.repeat(2, 2, 1),))
         for at in range(3) for kind in ("older", "newer", "settled", "alone")
+    ] + [
+        Point(f"groups {read}", lambda x, read=read: torch.cat([
+            torch.native_group_norm(x, None, None, 4, 2, 6, 1, 1e-5)[at].flatten() for at in read]),
+              (LINE.repeat(4, 2, 1).cumsum(0),))
+        for read in ((0, 1), (0, 2), (1, 2), (0, 1, 2))
     ],
     "steep": [
         Point(f"elu {alpha}", lambda x, alpha=alpha: F.elu(x, alpha), (ROWS,))

@@ -33,7 +33,6 @@ from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
 from .normalization import (
     batch_norm,
-    beside_statistics,
     by_channel,
     by_element,
     settled_batch_norm,
@@ -288,8 +287,6 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.adaptive_max_pool2d.default: adaptive_max_pool(2),
     _aten.adaptive_max_pool3d.default: adaptive_max_pool(3),
     _aten.bernoulli.p: bernoulli,
-    _aten.native_group_norm.default: beside_statistics(core.aten_native_group_norm),
-    _aten.native_layer_norm.default: beside_statistics(core.aten_native_layer_norm),
     _aten.detach.default: stop,
     _aten.binary_cross_entropy.default: losses.binary_cross_entropy,
     _aten.embedding.default: embedding,
