@@ -39,7 +39,7 @@ from .normalization import (
 )
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
-from .products import added, product
+from .products import added, addmm, linear, product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
 from .windows import adaptive_average_pool, adaptive_max_pool, average_pool, convolution, pad
@@ -60,6 +60,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.cross_entropy_loss.default: losses.cross_entropy,
     _aten.embedding.default: looked_up,
     _aten.embedding_bag.padding_idx: embedding_bag,
+    _aten.linear.default: linear,
     _aten.log_sigmoid.default: losses.log_sigmoid,
     _aten.lstm.input: lstm,
     _aten.masked_scatter.default: scatter.masked_scatter,
@@ -86,6 +87,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.add.Scalar: whole.add,
     _aten.add.Tensor: whole.add,
     _aten.addbmm.default: added(core.aten_addbmm),
+    _aten.addmm.default: addmm,
     _aten.addmv.default: added(core.aten_addmv),
     _aten.all.dims: empties.all_dims,
     _aten.amax.default: limits.reduced("ReduceMax"),
