@@ -214,13 +214,6 @@ def _written(x: torch.Tensor, at: object, values: object) -> torch.Tensor:
     return x
 
 
-def _batch_norm(x: torch.Tensor, trains: bool) -> list[torch.Tensor]:
-    results = torch.native_batch_norm(
-        x, None, None, x.new_zeros(2), x.new_ones(2), trains, 0.1, 1e-5
-    )
-    return [result + 0 * x.sum() for result in results]
-
-
 def _quantized(scale: float, zero: int, low: int, high: int) -> list[Point]:
     zeros = T([zero, zero], dtype=torch.int32)
     name = f"quantised by {scale}"
@@ -334,8 +327,6 @@ GROUPS: dict[str, list[Point]] = {
           for dtype in (torch.float32, torch.int64)),
         Point("from a number", lambda a: torch.linspace(1, a, 4) * a, (T(0.5),)),
         Point("copied", lambda x, y: torch.zeros(3, 2).copy_(y) + x, (torch.ones(2), T(2.0))),
-        *(Point(f"batch norm {at} {trains}", lambda x, at=at, t=trains: _batch_norm(x, t)[at],
-                (_image(3, 2, 4),)) for at in range(3) for trains in (True, False)),
         *(Point(f"layer norm {at}", lambda x, at=at: torch.native_layer_norm(
             x, (4,), None, None, 1e-5)[at] + 0 * x.sum(), (_image(3, 2, 4),)) for at in range(3)),
         *(Point(f"group norm {at}", lambda x, at=at: torch.native_group_norm(

@@ -205,6 +205,39 @@ GROUPS = {
             0, PLACES, s > 1, name), (KEPT, SENT))
         for name in ("amax", "amin")
     ],
+    "filled": [
+        Point(f"at {at} along {dim}",
+              lambda x, v, at=at, dim=dim: x.index_fill(dim, T(at, dtype=torch.long), v).sin(),
+              (_TURNED, T(2.0)))
+        for at in ([0, 0, 1], [1], []) for dim in (0, 1, -1)
+    ] + [Point("a number twice", lambda x, v: x.index_fill(0, T([0, 0]), v), (T(1.5), T(2.0)))],
+    "covariances": [
+        Point("of rows", lambda x: torch.cov(x), (_SQUARE.sin(),)),
+        Point("of one row", lambda x: torch.cov(x), (_SQUARE[0],)),
+        Point("of one observation", lambda x: torch.cov(x), (_SQUARE[:, :1],)),
+        Point("weighted", lambda x, w: torch.cov(
+            x, correction=2, fweights=T([1, 0, 4]), aweights=w), (_SQUARE.sin(), T([1.0, 2, 0.5]))),
+        Point("without correction", lambda x, w: torch.cov(x, correction=0, aweights=w),
+              (_SQUARE.sin(), T([1.0, 2, 0.5]))),
+        Point("of whole numbers", lambda x: x * torch.cov(x.detach().long()), (_SQUARE,)),
+        Point("correlations", lambda x: torch.corrcoef(x), (_SQUARE.sin(),)),
+        Point("correlations of one", lambda x: torch.corrcoef(x), (_SQUARE[0],)),
+    ],
+    "reduced rows": [
+        Point(f"{name} {include} {dim}", lambda x, s, name=name, include=include, dim=dim:
+              x.index_reduce(dim, T([2, 0, 2]), s, name, include_self=include),
+              (_SQUARE + 1, PARTS.reshape(3, 4)[:, :3] if dim else PARTS.reshape(4, 3)[:3]))
+        for name in ("amax", "amin", "mean", "prod") for include in (True, False) for dim in (0, -1)
+    ] + [
+        Point("of a row", lambda x, s: x.index_reduce(0, T([1, 1]), s, "amax"), (KEPT, SENT[3:5])),
+        Point("a number", lambda x, s: x.index_reduce(0, T(0), s, "mean"), (T(3.0), T(5.0))),
+    ],
+    "sorted elsewhere": [
+        Point("of one row", lambda x: torch.searchsorted(
+            x, T([2.0, -3, 9]), sorter=x.argsort()) + x.sum(), (_SQUARE[0].flip(0),)),
+        Point("of rows", lambda x: torch.searchsorted(
+            x, x - 1, sorter=x.argsort(1), right=True) * x, (_FREQUENT,)),
+    ],
     "parts": [
         Point(f"{name} {start} {lengths}", lambda x, name=name, start=start, lengths=lengths:
               torch.segment_reduce(x, name, lengths=T(lengths), initial=start), (x,))
@@ -235,6 +268,7 @@ GROUPS = {
 
 
 @COMPARED
+@pytest.mark.filterwarnings("ignore:index_reduce", "ignore:cov")
 @pytest.mark.parametrize("name", GROUPS)
 def test_forward_and_gradient_of_selections(name: str, compared: Comparison) -> None:
     assert compared(GROUPS[name]) == []

@@ -1,4 +1,4 @@
-"""What rectifiers and maxima stop on the way back, beside PyTorch, whatever comes back."""
+"""What rectifiers, maxima and norms of a batch stop on the way back, beside PyTorch."""
 
 from __future__ import annotations
 
@@ -36,6 +36,15 @@ def _recurrent(x: torch.Tensor) -> torch.Tensor:
     return layer(x[:, None])[0].var(-1).sqrt()
 
 
+def _batch_norm(x: torch.Tensor, kind: str) -> list[torch.Tensor]:
+    newer, old = torch.ops.aten._batch_norm_with_update, torch.native_batch_norm
+    operator, modes = (newer, ()) if kind == "newer" else (old, (kind != "settled",))
+    zeros, ones = x.new_zeros(2), x.new_ones(2)
+    running = (None, None) if kind == "alone" else (zeros.clone(), ones.clone())
+    results = operator(x, ones, zeros, *running, *modes, 0.1, 1e-5)[:3]
+    return [result + 0 * x.sum() for result in results]
+
+
 GROUPS: dict[str, list[Point]] = {
     "roots of products with constants": [
         Point("matmul", lambda x: (F.relu(x) @ _ones(x, 3, 2)).sqrt(), (ROWS,)),
@@ -52,6 +61,16 @@ GROUPS: dict[str, list[Point]] = {
     "read twice": [
         Point("tiles", lambda x: _read_twice(x, 2), (TIES,)),
         Point("large tiles", lambda x: _read_twice(x, 2), (TIES.repeat(1, 3, 9, 9),)),
+    ],
+    "statistics of a batch": [
+        Point(f"{kind} {at}", lambda x, at=at, kind=kind: _batch_norm(x, kind)[at],
+              (LINE.repeat(2, 2, 1),))
+        for at in range(3) for kind in ("older", "newer", "settled", "alone")
+    ] + [
+        Point(f"groups {read}", lambda x, read=read: torch.cat([
+            torch.native_group_norm(x, None, None, 4, 2, 6, 1, 1e-5)[at].flatten() for at in read]),
+              (LINE.repeat(4, 2, 1).cumsum(0),))
+        for read in ((0, 1), (0, 2), (1, 2), (0, 1, 2))
     ],
     "steep": [
         Point(f"elu {alpha}", lambda x, alpha=alpha: F.elu(x, alpha), (ROWS,))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch_runs import Lambda
 
 import sambac
@@ -92,6 +93,15 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
             "lowest % -1": lambda x, y, n: x % (y - y - 1),
         }
     return cases | {
+        "layer": lambda x, y, n: F.linear(x.reshape(-1, 2), y.reshape(-1, 2), n[: len(n) // 2]),
+        "layer of a batch": lambda x, y, n: F.linear(x.reshape(-1, 2)[None], y[:6].reshape(3, 2)),
+        "sum and product": lambda x, y, n: torch.addmm(n[:2], x.reshape(2, -1), y.reshape(-1, 2)),
+        "shares of them": lambda x, y, n: torch.addmm(
+            n[:2], x.reshape(2, -1), y.reshape(-1, 2), beta=2, alpha=3
+        ),
+        "sums of a batch": lambda x, y, n: torch.addbmm(
+            n[:1], x.reshape(2, 1, -1), y.reshape(2, -1, 1), alpha=3
+        ),
         "<<": lambda x, y, n: x << n,
         ">>": lambda x, y, n: x >> n,
         "<< 2": lambda x, y, n: x << 2,

@@ -31,6 +31,7 @@ from .exact_integers import ExactIntegers
 from .exact_transforms import ExactTransforms
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
+from .full_dropouts import FullDropouts
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
 from .fuse_rms_normalization import FuseRmsNormalization
 from .infer_shapes import InferShapes
@@ -129,6 +130,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     OpenProducts(),  # not for speed: the operators leave results unwritten
+    FullDropouts(),  # not for speed: onnxruntime has none of rate 1
     CastBeforeProducts(),  # not for speed: the operators end the process
     *_MOVE_LINEAR,
     ConvolveRows(),

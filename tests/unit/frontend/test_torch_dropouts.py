@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import fx, nn
 from torch.nn import functional
+from torch_runs import Lambda
 
 import sambac
+import sambarun
 from sambac.frontend.torch import load_torch
 from sambac.frontend.torch.capture import capture, quiet
 from sambac.frontend.torch.functional import functional as without_writes
@@ -98,3 +101,27 @@ def test_a_view_of_which_nothing_is_said_is_refused_where_it_is_written() -> Non
     turned = Writes(lambda x: torch.einsum("abcd->abdc", x))
     with pytest.raises(sambac.CompileError, match=r"changes what aten.einsum.* a clone\(\) of it"):
         load_torch(turned, sambac.CompileOptions(), (torch.ones(2, 3, 2, 2),))
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize(
+    "drops",
+    [
+        lambda x: functional.dropout(x, 1.0),
+        lambda x: functional.dropout2d(x, 1.0),
+        lambda x: functional.alpha_dropout(x, 1.0, training=True),
+        lambda x: functional.scaled_dot_product_attention(x, x, x, dropout_p=1.0),
+        lambda x: torch.native_dropout(x, 1.0, True),
+    ],
+)
+def test_a_program_that_infers_may_drop_everything(drops, level: str) -> None:
+    x = torch.tensor([1.0, -2.0, 3.0, 0.5]).expand(2, 3, 4, 4).contiguous()
+    module = Lambda(lambda x: drops(x))
+    program = sambac.compile(module, sambac.CompileOptions(level=level), inputs=(x,))
+    with sambarun.load(program) as executable:
+        found = executable.run({"args_0": x.numpy()})
+    expected = drops(x)
+    for got, wanted in zip(
+        found.values(), expected if isinstance(expected, tuple) else (expected,), strict=True
+    ):
+        np.testing.assert_array_equal(got, wanted.numpy())

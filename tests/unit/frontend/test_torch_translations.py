@@ -32,6 +32,14 @@ _CASES: dict[str, tuple[Function, tuple[torch.Tensor, ...]]] = {
         ),
         (_X2,),
     ),
+    "pool over the end": (
+        lambda x: functional.avg_pool2d(x[0], (4, 3), (3, 4), 1, True, False, divisor_override=3),
+        (_X2,),
+    ),
+    "pool of volumes over the end": (
+        lambda x: functional.avg_pool3d(x[:, None], 2, ceil_mode=True, divisor_override=3),
+        (torch.linspace(-1, 2, 270).reshape(2, 3, 9, 5),),
+    ),
     "plain pool": (
         lambda x: functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
         (_X2,),
@@ -84,7 +92,6 @@ def test_values() -> None:
 @pytest.mark.parametrize(
     ("function", "inputs"),
     [
-        (lambda x: functional.avg_pool2d(x, 4, ceil_mode=True, divisor_override=3), (_X2,)),
         (lambda x, i: x.scatter_reduce(1, i, i, "mean"), (_INDEX * 2, _INDEX)),
     ],
 )

@@ -32,6 +32,7 @@ from torch.utils.hooks import RemovableHandle
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .covariance import corrcoef, cov
 from .errors import refusal
 from .guards import (
     naming_derivatives,
@@ -126,12 +127,15 @@ def _without_looks() -> Iterator[None]:
     """Keep layers of PyTorch from looking at values, and give losses that lose something stand-ins.
 
     Transformers look whether a mask happens to be causal, a loss whether variances are negative,
-    distributions whether their parameters are valid. A layer that is converted to what it is stays.
+    covariances whether there is any weight, distributions whether their parameters are valid. A
+    layer that is converted to what it is stays.
     """
     with (
         replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
         replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
+        replaced(torch, "cov", cov),
+        replaced(torch, "corrcoef", corrcoef),
         replaced(Distribution, "_validate_args", False),
         replaced(torch, "from_numpy", _copied),
         replaced(torch.nn.Module, "_apply", _applied),

@@ -257,6 +257,36 @@ def _type_of_nothing(node: fx.Node) -> torch.dtype | None:
     return value.dtype if value.numel() == 0 else None
 
 
+def stop_statistics(program: ExportedProgram) -> None:
+    """Let no gradient come through means and deviations that norms give, as in PyTorch, in place.
+
+    Of norms of groups it lets them through if both are read.
+    """
+    graph = program.graph
+    for node in graph.nodes:
+        read = [part for part in node.users if node.target in _NORMS and part.args[1] in (1, 2)]
+        if node.target is _GROUP_NORM and sum(bool(part.users) for part in read) == len((1, 2)):
+            continue
+        for part in read:
+            with graph.inserting_after(part):
+                stopped = graph.call_function(_aten.detach.default, (part,))
+            stopped.meta.update(part.meta)
+            part.replace_all_uses_with(stopped, lambda user, own=stopped: user is not own)
+    program.graph_module.recompile()
+
+
+_GROUP_NORM = _aten.native_group_norm.default
+_NORMS = frozenset(
+    {
+        _GROUP_NORM,
+        _aten.native_layer_norm.default,
+        _aten._native_batch_norm_legit.no_stats,
+        _aten._batch_norm_with_update_functional.default,
+    }
+)
+"""Those that are translated into operators through which gradients would come."""
+
+
 def spell_doubles(program: ExportedProgram) -> ExportedProgram:
     """Return `program`, which is functional, with such operators of float64 spelled out."""
     found = (node for node in program.graph.nodes if node.target in SPELLED)

@@ -27,7 +27,7 @@ from .draws import name_draws, spell_draws, told_of
 from .evaluation import as_it_evaluates
 from .export import to_onnx
 from .files import made_by, program_from
-from .fitting import give_axes, give_one_type, pass_nothing_on, spell_doubles
+from .fitting import give_axes, give_one_type, pass_nothing_on, spell_doubles, stop_statistics
 from .functional import functional
 from .guards import require_dense, require_made, require_python
 from .inputs import Shapes, example_of, module_name
@@ -151,6 +151,7 @@ def _export(
     in_order_of_memory(program)
     if training:
         name_draws(program)
+        stop_statistics(program)
     program = spell_doubles(spell_draws(program))
     if not options.train:
         require_no_memory(program)

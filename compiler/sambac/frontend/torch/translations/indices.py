@@ -97,13 +97,23 @@ def put(x: ir.Value, index: ir.Value, source: ir.Value, accumulate: bool = False
 
 
 def index_fill(x: ir.Value, dim: int, index: ir.Value, value: ir.Value | float) -> ir.Value:
-    """Return `x` with `value` at `index` along `dim`, which counts from the end where negative."""
-    content = op.CastLike(value, x) if isinstance(value, ir.Value) else number(value, x)
-    content.shape = ir.Shape(())
+    """Return `x` with `value` at `index` along `dim`, which counts from the end where negative.
+
+    What is filled twice is so once for the gradient of `value`.
+    """
     if rank(x) == 0:
-        return reshaped(index_fill(with_axes(x, 1), 0, index, content), ())
+        return reshaped(index_fill(with_axes(x, 1), 0, index, value), ())
     index = index if rank(index) else with_axes(index, 1)
-    return index_put(x, [None] * (dim % rank(x)) + [index], content)
+    if not isinstance(value, ir.Value):
+        content = number(value, x)
+        content.shape = ir.Shape(())
+        return index_put(x, [None] * (dim % rank(x)) + [index], content)
+    none = op.Expand(constant(np.zeros(1, np.int32)), lengths(size(x, dim)))
+    ones = op.Expand(constant(np.ones(1, np.int32)), op.Shape(index))
+    hit = op.Cast(op.ScatterElements(none, index, ones), to=ir.DataType.BOOL)
+    behind = rank(x) - 1 - dim % rank(x)
+    mask = op.Unsqueeze(hit, list(range(1, behind + 1))) if behind else hit
+    return typed(op.Where(mask, op.CastLike(value, x), x), x)
 
 
 def nonzero(x: ir.Value) -> ir.Value:

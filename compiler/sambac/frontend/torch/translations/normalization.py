@@ -73,16 +73,6 @@ def _normalized(
     return several.BatchNormalization(x, *affine, *own, training_mode=1, momentum=0.0, epsilon=eps)
 
 
-def beside_statistics(translate: Callable[..., tuple[ir.Value, ...]]) -> Callable[..., object]:
-    """Return `translate`, whose results behind the first PyTorch gives no gradients."""
-
-    def call(*operands: object, **settings: object) -> tuple[ir.Value, ...]:
-        y, *statistics = translate(*operands, **settings)
-        return y, *map(stop, statistics)
-
-    return call
-
-
 def by_channel(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
     """Return `translate`, of a norm with numbers [C] for channels, for empty inputs too."""
     return _unless_empty(translate, lambda x, value: _spread(value, rank(x) - 2))

@@ -1,4 +1,7 @@
-"""Products over axes, which the exporter does not know, and sums with products of matrices."""
+"""Products over axes, which the exporter does not know, and sums with products of matrices.
+
+Those of whole numbers it gives to an operator that onnxruntime has for others alone.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
+from onnxscript.function_libs.torch_lib.ops.core import aten_addmm
+from onnxscript.function_libs.torch_lib.ops.nn import aten_linear
 
 from .operators import constant, number, op
 
 _AS_IT_IS = -1
+_WHOLE = frozenset(
+    getattr(ir.DataType, name) for name in ("INT8", "INT16", "INT32", "INT64", "UINT8")
+)
 
 
 def product(
@@ -30,3 +38,23 @@ def added(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
         return translate(number(0.0, left) if beta == 0 else x, left, right, beta, alpha)
 
     return call
+
+
+def linear(x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:
+    """Return x @ weight^T + bias. Shapes: `x` [..., K], `weight` [N, K] or [K], `bias` [N]."""
+    if x.dtype not in _WHOLE:
+        result: ir.Value = aten_linear(x, weight, bias)
+        return result
+    found = op.MatMul(x, op.Transpose(weight))
+    return found if bias is None else op.Add(found, bias)
+
+
+def addmm(
+    x: ir.Value, left: ir.Value, right: ir.Value, beta: float = 1.0, alpha: float = 1.0
+) -> ir.Value:
+    """Return beta * x + alpha * left @ right. Shapes: `x` broadcast to [M, N], [M, K], [K, N]."""
+    if left.dtype not in _WHOLE:
+        result: ir.Value = aten_addmm(x, left, right, beta, alpha)
+        return result
+    found = op.Mul(op.MatMul(left, right), number(alpha, left))
+    return op.Add(found, op.Mul(x, number(beta, x)))

@@ -57,10 +57,10 @@ def searchsorted(
 ) -> ir.Value:
     """Return before how many elements of each row of `sequence` `x` is to stand, NaN last.
 
-    Each element is compared with the whole row.
+    Each element is compared with the whole row, which `sorter` sorts if it is there.
     """
     if sorter is not None:
-        raise NotImplementedError("searchsorted with a sorter; gather the sorted sequence before")
+        sequence = typed(op.GatherElements(sequence, sorter, axis=-1), sequence)
     if not isinstance(x, ir.Value):
         if not (is_float(sequence) or float(x).is_integer()):
             sequence = converted(sequence, ir.DataType.FLOAT)

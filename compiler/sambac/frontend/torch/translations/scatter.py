@@ -18,7 +18,18 @@ from onnxscript.function_libs.torch_lib.ops.core import (
     aten_scatter_src,
 )
 
-from .operators import constant, converted, from_the_start, is_float, number, op, rank, sizes, stop
+from .operators import (
+    constant,
+    converted,
+    from_the_start,
+    is_float,
+    number,
+    op,
+    rank,
+    reshaped,
+    sizes,
+    stop,
+)
 
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
@@ -67,6 +78,29 @@ def scatter_reduce(
     kept = op.Where(op.Greater(count, 0.0), none, x)
     total = op.ScatterElements(kept, index, _corner(src, index), **settings)
     return op.Div(total, op.Max(count, 1.0))
+
+
+def index_reduce(
+    x: ir.Value,
+    dim: int,
+    index: ir.Value,
+    source: ir.Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> ir.Value:
+    """Reduce the slices of `source` that `index` [N] sends to each of `x` along axis `dim`.
+
+    `source` has the shape of `x`, but N slices.
+    """
+    if rank(x) == 0:
+        line, place, sent = (reshaped(value, (1,)) for value in (x, index, source))
+        return reshaped(scatter_reduce(line, 0, place, sent, reduce, include_self), ())
+    axes = [axis for axis in range(rank(x)) if axis != dim % rank(x)]
+    index = index if rank(index) else reshaped(index, (1,))
+    everywhere = op.Expand(op.Unsqueeze(index, axes) if axes else index, op.Shape(source))
+    everywhere.dtype, everywhere.shape = index.dtype or ir.DataType.INT64, source.shape
+    return scatter_reduce(x, dim, everywhere, source, reduce, include_self)
 
 
 # By the name that PyTorch gives a reduction of parts: that of scatter_reduce, what it begins with.

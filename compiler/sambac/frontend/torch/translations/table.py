@@ -33,14 +33,13 @@ from .attention import attention
 from .bags import decomposed_bag, embedding, embedding_bag, looked_up
 from .normalization import (
     batch_norm,
-    beside_statistics,
     by_channel,
     by_element,
     settled_batch_norm,
 )
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
-from .products import added, product
+from .products import added, addmm, linear, product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
 from .windows import adaptive_average_pool, adaptive_max_pool, average_pool, convolution, pad
@@ -61,6 +60,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.cross_entropy_loss.default: losses.cross_entropy,
     _aten.embedding.default: looked_up,
     _aten.embedding_bag.padding_idx: embedding_bag,
+    _aten.linear.default: linear,
     _aten.log_sigmoid.default: losses.log_sigmoid,
     _aten.lstm.input: lstm,
     _aten.masked_scatter.default: scatter.masked_scatter,
@@ -87,6 +87,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.add.Scalar: whole.add,
     _aten.add.Tensor: whole.add,
     _aten.addbmm.default: added(core.aten_addbmm),
+    _aten.addmm.default: addmm,
     _aten.addmv.default: added(core.aten_addmv),
     _aten.all.dims: empties.all_dims,
     _aten.amax.default: limits.reduced("ReduceMax"),
@@ -164,6 +165,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.index_fill.int_Scalar: indices.index_fill,
     _aten.index_fill.int_Tensor: indices.index_fill,
     _aten.index_put.default: scatter.index_put,
+    _aten.index_reduce.default: indices.at(2, scatter.index_reduce),
     _aten.index_select.default: indices.index_select,
     _aten.instance_norm.default: by_channel(core.aten_instance_norm),
     _aten.isfinite.default: whole.always(True, core.aten_isfinite),
@@ -287,8 +289,6 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.adaptive_max_pool2d.default: adaptive_max_pool(2),
     _aten.adaptive_max_pool3d.default: adaptive_max_pool(3),
     _aten.bernoulli.p: bernoulli,
-    _aten.native_group_norm.default: beside_statistics(core.aten_native_group_norm),
-    _aten.native_layer_norm.default: beside_statistics(core.aten_native_layer_norm),
     _aten.detach.default: stop,
     _aten.binary_cross_entropy.default: losses.binary_cross_entropy,
     _aten.embedding.default: embedding,

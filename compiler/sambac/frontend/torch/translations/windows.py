@@ -84,12 +84,35 @@ def average_pool(axes: int) -> Callable[..., ir.Value]:
         window = (kernel_size, stride, padding, ceil_mode)
         if divisor_override is None:
             return _EXPORTED[axes](x, *window, count_include_pad)
-        if ceil_mode:  # windows over the end are divided by what they hold
-            raise NotImplementedError("average pooling with ceil_mode and divisor_override")
-        size = math.prod(kernel_size) ** (axes if len(kernel_size) == 1 else 1)
-        return op.Mul(_EXPORTED[axes](x, *window, True), size / divisor_override)
+        by = math.prod(kernel_size) ** (axes if len(kernel_size) == 1 else 1) / divisor_override
+        if not ceil_mode:
+            return op.Mul(_EXPORTED[axes](x, *window, True), by)
+        edges = (kernel_size, stride or kernel_size, padding)
+        kernel, steps, before = (list(v) * (axes if len(v) == 1 else 1) for v in edges)
+        return op.Mul(_whole_means(x, kernel, steps, before), by)
 
     return translate
+
+
+def _whole_means(
+    x: ir.Value, kernel: Sequence[int], steps: Sequence[int], padding: Sequence[int]
+) -> ir.Value:
+    """Return the means of windows, the last of which may reach over the end, of zeros there.
+
+    It begins in `x` or in the margin before; onnxruntime would divide it by what it holds.
+    """
+    axes = len(kernel)
+    ends = []
+    image = sizes(x, *range(-axes, 0))
+    for size, width, step, before in zip(image, kernel, steps, padding, strict=True):
+        last = -(-(size + 2 * before - width) // step) * step
+        last -= step if last >= size + before else 0
+        ends.append(max(last + width - size - before, 0))
+    alone = rank(x) == axes + 1
+    margins = constant(np.asarray([0, 0, *padding, 0, 0, *ends], np.int64))
+    padded = op.Pad(op.Unsqueeze(x, [0]) if alone else x, margins)
+    means = op.AveragePool(padded, kernel_shape=list(kernel), strides=list(steps))
+    return op.Squeeze(means, [0]) if alone else means
 
 
 def adaptive_average_pool(x: ir.Value, output_size: Sequence[int]) -> ir.Value:
