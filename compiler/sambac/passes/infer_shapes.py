@@ -58,12 +58,26 @@ class InferShapes(Pass):
 
 def infer(model: ir.Model) -> None:
     """Infer the types and shapes of all values that nodes make, in place."""
+    declared = _declared_results(model)
     _forget(model.graph)
     _read_graph(model.graph, _inferred(model).graph)
     untyped = _untyped(model.graph)
     if untyped:
         ask_runtime(model, untyped)
     _ask_schemas(model)
+    for value, shape in declared.items():
+        value.shape = shape if value.shape is None else value.shape
+
+
+def _declared_results(model: ir.Model) -> dict[ir.Value, ir.Shape]:
+    """Return the shapes that are declared of what subgraphs give.
+
+    Where nothing can be inferred, as of what comes from another loop, they are all there is:
+    onnxruntime runs no Scan without them, and a Loop without a step gives what they say.
+    """
+    inner = (graph for graph in model.graphs() if graph is not model.graph)
+    results = (value for graph in inner for value in graph.outputs)
+    return {value: value.shape for value in results if value.shape is not None}
 
 
 def _message(model: ir.Model) -> onnx.ModelProto:
@@ -242,7 +256,10 @@ def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:
 
 
 def _type_body_inputs(node: ir.Node) -> None:
-    """Give the inputs of a Loop's or Scan's body the types that the node feeds them."""
+    """Give the inputs of a Loop's or Scan's body the types that the node feeds them.
+
+    What counts the steps of a Loop, and its condition, are scalars: onnxruntime has to know.
+    """
     if node.domain != "" or node.op_type not in ("Loop", "Scan"):
         return
     fed: list[ir.TypeProtocol | None] = [
@@ -250,6 +267,9 @@ def _type_body_inputs(node: ir.Node) -> None:
     ]
     if node.op_type == "Loop":
         fed[:2] = [ir.TensorType(ir.DataType.INT64), ir.TensorType(ir.DataType.BOOL)]
+        for body in subgraphs(node):
+            for value in body.inputs[:2]:
+                value.shape = ir.Shape([]) if value.shape is None else value.shape
     for body in subgraphs(node):
         # Scan had the lengths of its sequences as first input before opset 9.
         for value, type_ in zip(body.inputs, fed[len(fed) - len(body.inputs) :], strict=False):
