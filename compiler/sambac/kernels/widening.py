@@ -49,17 +49,20 @@ class Widening:
     dtype: str | None
 
 
-@cache
 def widening(call: KernelCall) -> Widening | None:
     """Return the call on wider types that has a kernel and changes the least, or None."""
+    return next(iter(widenings(call)), None)
+
+
+@cache
+def widenings(call: KernelCall) -> tuple[Widening, ...]:
+    """Return the calls on wider types that have a kernel, those first that change the least."""
     if call.op_type in _CONVERSIONS or any(
         len(_types(call, operands)) > 1 for operands in type_variables(call).values()
     ):
-        return None
-    for candidate in sorted(_candidates(call), key=lambda item: _changes(call, item.call)):
-        if why_no_kernel(candidate.call) is None:
-            return candidate
-    return None
+        return ()
+    candidates = sorted(_candidates(call), key=lambda item: _changes(call, item.call))
+    return tuple(item for item in candidates if why_no_kernel(item.call) is None)
 
 
 def _changes(call: KernelCall, wider: KernelCall) -> int:

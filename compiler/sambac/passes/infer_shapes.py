@@ -14,7 +14,7 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
-from sambac.graph.nodes import all_nodes, subgraphs
+from sambac.graph.nodes import all_nodes, input_at, subgraphs
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
 from sambac.graph.resized_sizes import RESIZING, resize_as_onnxruntime
@@ -309,4 +309,17 @@ def ask_runtime(model: ir.Model, untyped: Sequence[ir.Value]) -> None:
         value.type = parse(found.type)
         # An empty list says that the value is a scalar, or that not even its rank is known.
         if isinstance(value.type, ir.TensorType) and found.shape:
-            value.shape = ir.Shape(found.shape)
+            value.shape = _grown(value, found.shape)
+
+
+def _grown(value: ir.Value, sizes: Sequence[int | str | None]) -> ir.Shape:
+    """Return the shape of `value`, of which onnxruntime says `sizes`.
+
+    Keys and values that a GroupQueryAttention gives back are as long as those it is given, or as
+    its operand says where that is more: the length is only known in a run.
+    """
+    node = value.producer()
+    given = None if node is None else input_at(node, 3)
+    if node is None or node.op_type != "GroupQueryAttention" or given is None or not value.index():
+        return ir.Shape(sizes)
+    return ir.Shape([*sizes[:2], None, *sizes[3:]])

@@ -56,6 +56,7 @@ from .reduce_strength import ReduceStrength
 from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
+from .spell_defaults import GiveBias, SpellResizing
 from .spell_letters import SpellLetters
 from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
 from .sum_products import SumProducts
@@ -72,6 +73,8 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellSides(),
     InferShapes(),
     SpellLetters(),  # not for speed: the operator gives wrong shapes
+    SpellResizing(),  # likewise
+    GiveBias(),  # not for speed: the operator ends the process
     CheckRanks(),
     CheckShapes(),
     CheckWindows(),
