@@ -107,3 +107,73 @@ def test_half_precision_is_scattered_with_a_reduction(
     last = {"add": 6, "mul": 9}.get(reduction, 3)
     found = _results(text, feeds, level)["y"]
     np.testing.assert_array_equal(found, np.array([first, 2, last], np.float16))
+
+
+STRINGS = np.array([f"s{i}" for i in range(12)], object)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("sizes", ["2, 2, 3", "A, B, C", None])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize("at", [[1, -2], [[0]], 1])
+def test_rows_of_strings_are_gathered(
+    at: object, axis: int, sizes: str | None, constant: bool, level: str
+) -> None:
+    """The kernel copies the first string of each row alone."""
+    words = STRINGS.reshape(2, 2, 3)
+    indices = np.array(at, np.int64)
+    shape = f"[{', '.join(map(str, indices.shape))}]" if indices.ndim else ""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g (string[{sizes or ""}] x, int64{shape} i)
+        => (y, n) {{ y = Gather <axis = {axis}> (x, i)  n = Neg(i) }}"""
+    )
+    if sizes is None:
+        model.graph.input[0].type.tensor_type.ClearField("shape")
+    feeds = {"x": words, "i": indices}
+    if constant:
+        listed = [word.encode() for word in STRINGS]
+        tensor = onnx.helper.make_tensor("x", onnx.TensorProto.STRING, words.shape, listed)
+        model.graph.initializer.append(tensor)
+        del model.graph.input[0], feeds["x"]
+    program = sambac.compile(model, sambac.CompileOptions(level=level))
+    with sambarun.load(program) as executable:
+        found = executable.run(feeds)["y"]
+    np.testing.assert_array_equal(found, np.take(words, indices, axis))
+
+
+def test_rows_of_strings_before_ranges_are_refused() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 5, opset_import: ["": 10]> g (string[2, 3] x, int64[1] i) => (y)
+        { y = Gather(x, i) }"""
+    )
+    with pytest.raises(sambac.CompileError, match="export the model with opset 11"):
+        sambac.compile(model)
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16"])
+def test_sequences_without_a_kernel_are_refused(kind: str) -> None:
+    """A wider type would be that of the sequence, too, which no cast makes narrow again."""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["": 18]> g ({kind}[4] x) => (n)
+        {{ s = SplitToSequence(x)  n = SequenceLength(s) }}"""
+    )
+    with pytest.raises(sambac.CompileError, match="SplitToSequence"):
+        sambac.compile(model)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_products_of_bytes_without_a_zero(level: str) -> None:
+    text = """(uint8[2, 3] a, uint8[3, 2] b, float s) => (y)
+        { y = com.microsoft.MatMulIntegerToFloat(a, b, s, s) }"""
+    a, b = (np.arange(100, 106, dtype=np.uint8).reshape(shape) for shape in ((2, 3), (3, 2)))
+    found = _results(text, {"a": a, "b": b, "s": np.array(0.5, np.float32)}, level)["y"]
+    np.testing.assert_array_equal(found, a.astype(np.float32) @ b.astype(np.float32) / 4)
+
+
+def test_a_table_of_unknown_zeros_is_refused() -> None:
+    """The kernel reads them before it runs, and ends the process."""
+    text = """(bool[2] c, uint8[2] a, float s, uint8 z) => (y) <float one = {1}, uint8 no = {0}>
+        { y = com.microsoft.QLinearWhere(c, a, s, z, a, s, z, one, no) }"""
+    with pytest.raises(sambac.CompileError, match="operands 3 and 6 are no constants"):
+        _results(text, {}, "O3")

@@ -214,8 +214,22 @@ def why_run_kills(node: ir.Node) -> str | None:
     for index, axis in _SOME_ELEMENTS.get((node.domain, node.op_type), ()):
         if _is_empty_along(input_at(node, index), axis):
             return f"operand {index} has no elements along axis {axis}"
+    if node.op_type == "QLinearWhere" and (reason := _why_no_table(node)) is not None:
+        return reason
     is_known = not any(attribute.is_ref() for attribute in node.attributes.values())
     return _why_no_distribution(node) if node.domain == "" and is_known else None
+
+
+def _why_no_table(node: ir.Node) -> str | None:
+    """Return why no table can be made of results whose own scale and 0 are constants.
+
+    The kernel makes one before it runs, and reads the 0 of both operands for it.
+    """
+    known = [value is None or ir.convenience.get_const_tensor(value) for value in node.inputs]
+    scale_and_zero, zeros = None not in known[7:9], None not in known[3:7:3]
+    if zeros or not scale_and_zero:
+        return None
+    return "operands 3 and 6 are no constants, though operands 7 and 8 are"
 
 
 def _is_empty_along(value: ir.Value | None, axis: int) -> bool:

@@ -11,6 +11,14 @@ The bias of a fused attention (`GiveBias`):
     com.microsoft.Attention(x, w)  ->  com.microsoft.Attention(x, w, 0)
 
 It may be absent, but the kernel reads it all the same, and ends the process.
+
+Strings that are gathered with others behind them, one by one (`GatherStrings`):
+
+    Gather(x, i; axis)  ->  Gather(Reshape(x, -1), Gather(p, i; axis); 0)     x strings
+                            p = Reshape(Range(0, Size(x), 1), Shape(x))
+
+The kernel copies the first string of each row, and leaves the others empty. Before opset 11, which
+has Range, such a model is refused.
 """
 
 from __future__ import annotations
@@ -22,8 +30,10 @@ from typing import ClassVar
 import numpy as np
 import onnx_ir as ir
 
+from sambac.errors import CompileError
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at
+from sambac.graph.nodes import input_at, int_attribute
+from sambac.graph.origins import place_of
 
 from .rewriting import Rule, RulePass
 
@@ -66,3 +76,36 @@ class GiveBias(RulePass):
     name: ClassVar[str] = "give_bias"
     domain: ClassVar[str] = "com.microsoft"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Attention": (give_bias,)}
+
+
+_FIRST_WITH_RANGE = 11
+
+
+def gather_strings(editor: Editor, node: ir.Node) -> str | None:
+    """Gather(x, i; axis) -> Gather(Reshape(x, -1), Gather(p, i; axis); 0), strings one by one."""
+    x, indices = node.inputs[:2]
+    if x is None or x.dtype != ir.DataType.STRING:
+        return "what is gathered are no strings"
+    axis, sizes = int_attribute(node, "axis"), () if x.shape is None else tuple(x.shape)
+    if sizes and all(size == 1 for size in sizes[axis % len(sizes) + 1 :]):
+        return "they are gathered one by one"
+    if editor.opset < _FIRST_WITH_RANGE:
+        raise CompileError(
+            f"node '{node.name}'{place_of(node)}: onnxruntime gathers the first string of each "
+            f"row alone; export the model with opset {_FIRST_WITH_RANGE} or later, by which they "
+            "are gathered one by one"
+        )
+    ends = np.asarray(0, np.int64), editor.op("Size", x), np.asarray(1, np.int64)
+    places = editor.op("Reshape", editor.op("Range", *ends), editor.op("Shape", x))
+    wanted = editor.op("Gather", places, indices, axis=axis)
+    row = editor.op("Reshape", x, np.asarray([-1], np.int64))
+    editor.replace(node, "Gather", row, wanted, axis=0)
+    return None
+
+
+@dataclass(frozen=True)
+class GatherStrings(RulePass):
+    """Gather strings one by one."""
+
+    name: ClassVar[str] = "gather_strings"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Gather": (gather_strings,)}
