@@ -284,7 +284,7 @@ _MOST_POWER = 2**16 - 1
 def _power(editor: Editor, node: ir.Node) -> str | None:
     """Pow(x, y) -> Mul of the squares of squares of x that y has a bit for."""
     x, y = present(node.inputs)
-    if editor.opset < _OPSET or not {x.dtype, y.dtype} <= _WHOLE:
+    if editor.opset < _OPSET or x.dtype not in _WHOLE or y.dtype is None or y.dtype not in _WHOLE:
         return "there are no whole numbers"
     low, high = bounds(y)
     limit = _EXACT if x.dtype == _INT64 else _HALF - 1
