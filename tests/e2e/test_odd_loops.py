@@ -79,3 +79,24 @@ def test_what_counts_steps_needs_no_shape(level: str) -> None:
     with sambarun.load(program) as executable:
         found = executable.run({"x": x, "n": np.int64(2), "go": np.bool_(True)})["z"]
     np.testing.assert_array_equal(found, np.stack([x, x + 1]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("sizes", [(2, 0), (0, 3), (2, 3)])
+@pytest.mark.parametrize("open_", [False, True])
+def test_steps_without_elements(open_: bool, sizes: tuple[int, int], axis: int, level: str) -> None:
+    """The kernel ends the process where it turns what has no elements."""
+    spelled = "A, B" if open_ else ", ".join(map(str, sizes))
+    text = f"""(float[4] x, float[{spelled}] e) => (z, w) {{
+        z, w = Scan (x) <num_scan_inputs: int = 1, scan_output_axes: ints = [{axis}, 0],
+            body = each (float t) => (float[{spelled}] out, float u) {{
+            out = Add(e, t)  u = Neg(t) }}>
+    }}"""
+    x = np.arange(4, dtype=np.float32)
+    e = np.ones(sizes, np.float32)
+    program = sambac.compile(_model(text), sambac.CompileOptions(level=level))
+    with sambarun.load(program) as executable:
+        found = executable.run({"x": x, "e": e})
+    np.testing.assert_array_equal(found["z"], np.stack([e + t for t in x], axis))
+    np.testing.assert_array_equal(found["w"], -x)

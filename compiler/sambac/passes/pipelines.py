@@ -56,7 +56,7 @@ from .reduce_strength import ReduceStrength
 from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
-from .spell_defaults import GatherStrings, GiveBias, SpellResizing
+from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
 from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
 from .sum_products import SumProducts
@@ -76,6 +76,7 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellResizing(),  # likewise
     GatherStrings(),  # not for speed: the operator leaves results unwritten
     GiveBias(),  # not for speed: the operator ends the process
+    StepsFirst(),  # likewise
     CheckRanks(),
     CheckShapes(),
     CheckWindows(),

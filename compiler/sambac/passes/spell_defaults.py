@@ -12,6 +12,12 @@ The bias of a fused attention (`GiveBias`):
 
 It may be absent, but the kernel reads it all the same, and ends the process.
 
+Steps of a Scan along another axis than the first, where there may be no elements (`StepsFirst`):
+
+    y = Scan(.., scan_output_axes = [1])  ->  y = Transpose(Scan(.., scan_output_axes = [0]))
+
+The kernel divides by the size of an axis to turn them, and ends the process where it is 0.
+
 Strings that are gathered with others behind them, one by one (`GatherStrings`):
 
     Gather(x, i; axis)  ->  Gather(Reshape(x, -1), Gather(p, i; axis); 0)     x strings
@@ -76,6 +82,41 @@ class GiveBias(RulePass):
     name: ClassVar[str] = "give_bias"
     domain: ClassVar[str] = "com.microsoft"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Attention": (give_bias,)}
+
+
+def _may_be_empty(value: ir.Value) -> bool:
+    return any(not isinstance(size, int) or size == 0 for size in value.shape or ())
+
+
+def steps_first(editor: Editor, node: ir.Node) -> str | None:
+    """Let a Scan put its steps first, and turn what may have no elements behind it."""
+    given = node.attributes.get("scan_output_axes")
+    axes = [] if given is None else list(given.as_ints())
+    results = node.outputs[len(node.outputs) - len(axes) :]
+    moved = [at for at, value in enumerate(results) if axes[at] and _may_be_empty(value)]
+    if not moved:
+        return "steps come first, or there are elements"
+    editor.go_behind(node)
+    for at in moved:
+        value, sizes = results[at], list(results[at].shape or ())
+        axis = axes[at] % len(sizes)
+        turned = ir.Value(name=value.name, type=value.type, shape=value.shape)
+        value.replace_all_uses_with(turned, replace_graph_outputs=True)
+        value.name = editor.names.value(f"{value.name}_steps")
+        value.shape = ir.Shape([sizes.pop(axis), *sizes])
+        order = [*range(1, axis + 1), 0, *range(axis + 1, len(sizes) + 1)]
+        editor.put(ir.node("Transpose", [value], {"perm": order}, outputs=[turned]))
+        axes[at] = 0
+    node.attributes["scan_output_axes"] = ir.AttrInt64s("scan_output_axes", axes)
+    return None
+
+
+@dataclass(frozen=True)
+class StepsFirst(RulePass):
+    """Turn results of scans by an operator of its own, where they may have no elements."""
+
+    name: ClassVar[str] = "steps_first"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Scan": (steps_first,)}
 
 
 _FIRST_WITH_RANGE = 11
