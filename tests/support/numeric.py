@@ -30,6 +30,7 @@ NUMERIC = (
     "e2e/test_graphs_that_train.py",
     "e2e/test_meters_of_calls.py",
     "e2e/test_number_*.py",
+    "e2e/test_odd_kernels.py",
     "e2e/test_odd_parameters.py",
     "e2e/test_odd_training.py",
     "e2e/test_precision.py",

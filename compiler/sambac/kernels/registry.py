@@ -26,9 +26,7 @@ _INTERNAL_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
 # what lies behind, or end the process.
 _ONE_NUMBER: Mapping[tuple[str, str], tuple[int, ...]] = {
     ("", "Loop"): (0, 1),
-    ("", "OneHot"): (1,),
-    ("", "SequenceAt"): (1,),
-    ("", "SequenceErase"): (1,),
+    **{("", op_type): (1,) for op_type in ("OneHot", "SequenceAt", "SequenceErase")},
     ("", "SequenceInsert"): (2,),
 }
 # Operands that say a number for each dimension of a result, or two; inference makes as many.
@@ -208,14 +206,23 @@ def why_run_kills(node: ir.Node) -> str | None:
         if (length := _length(input_at(node, index))) > _MOST_DIMENSIONS:
             return f"operand {index} says {length} sizes, and no tensor has so many dimensions"
     least = _LEAST_DIMENSIONS.get((node.domain, node.op_type), 0)
-    first = input_at(node, 0) if least else None
+    first = input_at(node, 0)
     if first is not None and first.shape is not None and len(first.shape) < least:
         return f"onnxruntime's CPU kernel needs {least} dimensions"
     for index, axis in _SOME_ELEMENTS.get((node.domain, node.op_type), ()):
         if _is_empty_along(input_at(node, index), axis):
             return f"operand {index} has no elements along axis {axis}"
+    if node.op_type == "QLinearWhere":
+        return _why_no_table(node)
     is_known = not any(attribute.is_ref() for attribute in node.attributes.values())
     return _why_no_distribution(node) if node.domain == "" and is_known else None
+
+
+def _why_no_table(node: ir.Node) -> str | None:
+    """Return why the kernel, which makes a table before it runs, reads zeros that are not there."""
+    known = [value is None or ir.convenience.get_const_tensor(value) for value in node.inputs]
+    fits = None in known[7:9] or None not in known[3:7:3]
+    return None if fits else "operands 3 and 6 are no constants, though operands 7 and 8 are"
 
 
 def _is_empty_along(value: ir.Value | None, axis: int) -> bool:

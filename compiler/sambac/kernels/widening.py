@@ -34,6 +34,8 @@ _WIDER: Mapping[str, tuple[str, ...]] = {
 
 # These convert or reinterpret: their types are what they are about.
 _CONVERSIONS = frozenset(("Cast", "CastLike", "BitCast"))
+# What these hold is of a type that other operands have, too, and no cast changes it.
+_HOLDERS = ("seq(", "optional(")
 # These saturate at the bounds of their integer types, so only their floats may be wider.
 _SATURATING = ("QuantizeLinear", "QLinear")
 
@@ -49,17 +51,22 @@ class Widening:
     dtype: str | None
 
 
-@cache
 def widening(call: KernelCall) -> Widening | None:
     """Return the call on wider types that has a kernel and changes the least, or None."""
+    return next(iter(widenings(call)), None)
+
+
+@cache
+def widenings(call: KernelCall) -> tuple[Widening, ...]:
+    """Return the calls on wider types that have a kernel, those first that change the least."""
     if call.op_type in _CONVERSIONS or any(
         len(_types(call, operands)) > 1 for operands in type_variables(call).values()
     ):
-        return None
-    for candidate in sorted(_candidates(call), key=lambda item: _changes(call, item.call)):
-        if why_no_kernel(candidate.call) is None:
-            return candidate
-    return None
+        return ()
+    if any(type_.startswith(_HOLDERS) for type_ in call.inputs + call.outputs):
+        return ()
+    candidates = sorted(_candidates(call), key=lambda item: _changes(call, item.call))
+    return tuple(item for item in candidates if why_no_kernel(item.call) is None)
 
 
 def _changes(call: KernelCall, wider: KernelCall) -> int:

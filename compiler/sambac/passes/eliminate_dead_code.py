@@ -32,6 +32,7 @@ class EliminateDeadCode(Pass):
         modified = RemoveUnusedNodesPass()(model).modified
         while _forget_removed(model):
             modified |= RemoveUnusedNodesPass()(model).modified
+        _keep_limits(model)
         for graph in model.graphs():
             kept = {*graph.outputs, *graph.inputs}
             for value in tuple(graph.initializers.values()):
@@ -39,6 +40,16 @@ class EliminateDeadCode(Pass):
                     del graph.initializers[_name(value)]
                     modified = True
         return ir.passes.PassResult(model, modified=modified)
+
+
+def _keep_limits(model: ir.Model) -> None:
+    """Let each Loop name its limits, absent or not: a step's number, and a condition.
+
+    What is absent at the end of inputs goes with what is unused, but ONNX asks for these two.
+    """
+    for node in all_nodes(model.graph):
+        if node.domain == "" and node.op_type == "Loop":
+            node.resize_inputs(max(len(node.inputs), 2))
 
 
 def _forget_removed(model: ir.Model) -> bool:

@@ -15,6 +15,7 @@ and does not go around. They are made of parts that are small enough, and of pro
     ReduceL1, ReduceSumSquare  ->  ReduceSum(|x|), ReduceSum(x x)
     ReduceProd(x)    ->  Mul of halves, of theirs, ...
     Mod(x, y) of C   ->  that of Python, less y where its sign is not that of x
+    Pow(x, y)        ->  Mul of x, x^2, x^4, ..., those that y has a bit for
 
 What is known to be small enough stays: counts of truth values, sizes, and places.
 """
@@ -33,7 +34,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import attributes_of, input_at, int_attribute, static_shape
 
 from .integer_bounds import bounds, largest
-from .rewriting import Rule, RulePass, integers, present
+from .rewriting import Rule, RulePass, constant, integers, present
 
 _HALF = 2**31
 _EXACT = 2**53
@@ -276,6 +277,53 @@ def _remainder(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
+_MOST_POWER = 2**16 - 1
+"""Up to which exponents powers are made of products, of 16 squares at most."""
+
+
+def _power(editor: Editor, node: ir.Node) -> str | None:
+    """Pow(x, y) -> Mul of the squares of squares of x that y has a bit for."""
+    x, y = present(node.inputs)
+    if editor.opset < _OPSET or x.dtype not in _WHOLE or y.dtype is None or y.dtype not in _WHOLE:
+        return "there are no whole numbers"
+    low, high = bounds(y)
+    limit = _EXACT if x.dtype == _INT64 else _HALF - 1
+    if high * math.log2(max(largest(x), 2)) < math.log2(limit):
+        return "powers are exact"
+    content = constant(y)
+    known = content is not None and content.ndim == 0 and 0 < high <= _MOST_POWER
+    bits = min(high, _MOST_POWER).bit_length()
+    exact = _squares(editor, x, y, bits, high if known else None)
+    if low < 0 or high > _MOST_POWER:
+        most = np.asarray(_MOST_POWER, y.dtype.numpy())
+        beyond = editor.op(
+            "Or", editor.op("Less", y, np.zeros_like(most)), editor.op("Greater", y, most)
+        )
+        exact = editor.op("Where", beyond, editor.op("Pow", x, y), exact)
+    editor.replace(node, "Identity", exact)
+    return None
+
+
+def _squares(editor: Editor, x: ir.Value, y: ir.Value, bits: int, power: int | None) -> ir.Value:
+    """Return x^y for `y` of so many `bits`, which is `power` for all elements if that is known."""
+    assert x.dtype is not None
+    one, two = np.asarray(1, x.dtype.numpy()), np.asarray(2, np.int64)
+    wide = editor.op("Cast", y, to=int(_INT64)) if power is None else None
+    square, found = x, None
+    for place in range(bits):
+        square = editor.op("Mul", square, square) if place else x
+        factor: ir.Value | None = square
+        if wide is not None:
+            half = editor.op("Div", wide, np.asarray(1 << place, np.int64))
+            bit = editor.op("Cast", editor.op("Mod", half, two), to=int(ir.DataType.BOOL))
+            factor = editor.op("Where", bit, square, one)
+        elif power is not None and not power >> place & 1:
+            continue
+        found = factor if found is None else editor.op("Mul", found, factor)
+    assert found is not None
+    return found
+
+
 @dataclass(frozen=True)
 class ExactIntegers(RulePass):
     """Write operators on whole numbers in those that onnxruntime computes exactly."""
@@ -289,4 +337,5 @@ class ExactIntegers(RulePass):
         **dict.fromkeys(("ReduceSum", "ReduceL1", "ReduceSumSquare"), (_sum,)),
         "ReduceProd": (_product,),
         "Mod": (_remainder,),
+        "Pow": (_power,),
     }

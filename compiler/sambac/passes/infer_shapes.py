@@ -14,7 +14,7 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
-from sambac.graph.nodes import all_nodes, subgraphs
+from sambac.graph.nodes import all_nodes, input_at, subgraphs
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
 from sambac.graph.resized_sizes import RESIZING, resize_as_onnxruntime
@@ -58,12 +58,26 @@ class InferShapes(Pass):
 
 def infer(model: ir.Model) -> None:
     """Infer the types and shapes of all values that nodes make, in place."""
+    declared = _declared_results(model)
     _forget(model.graph)
     _read_graph(model.graph, _inferred(model).graph)
     untyped = _untyped(model.graph)
     if untyped:
         ask_runtime(model, untyped)
     _ask_schemas(model)
+    for value, shape in declared.items():
+        value.shape = shape if value.shape is None else value.shape
+
+
+def _declared_results(model: ir.Model) -> dict[ir.Value, ir.Shape]:
+    """Return the shapes that are declared of what subgraphs give.
+
+    Where nothing can be inferred, as of what comes from another loop, they are all there is:
+    onnxruntime runs no Scan without them, and a Loop without a step gives what they say.
+    """
+    inner = (graph for graph in model.graphs() if graph is not model.graph)
+    results = (value for graph in inner for value in graph.outputs)
+    return {value: value.shape for value in results if value.shape is not None}
 
 
 def _message(model: ir.Model) -> onnx.ModelProto:
@@ -242,7 +256,10 @@ def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:
 
 
 def _type_body_inputs(node: ir.Node) -> None:
-    """Give the inputs of a Loop's or Scan's body the types that the node feeds them."""
+    """Give the inputs of a Loop's or Scan's body the types that the node feeds them.
+
+    What counts the steps of a Loop, and its condition, are scalars: onnxruntime has to know.
+    """
     if node.domain != "" or node.op_type not in ("Loop", "Scan"):
         return
     fed: list[ir.TypeProtocol | None] = [
@@ -250,6 +267,9 @@ def _type_body_inputs(node: ir.Node) -> None:
     ]
     if node.op_type == "Loop":
         fed[:2] = [ir.TensorType(ir.DataType.INT64), ir.TensorType(ir.DataType.BOOL)]
+        for body in subgraphs(node):
+            for value in body.inputs[:2]:
+                value.shape = ir.Shape([]) if value.shape is None else value.shape
     for body in subgraphs(node):
         # Scan had the lengths of its sequences as first input before opset 9.
         for value, type_ in zip(body.inputs, fed[len(fed) - len(body.inputs) :], strict=False):
@@ -289,4 +309,17 @@ def ask_runtime(model: ir.Model, untyped: Sequence[ir.Value]) -> None:
         value.type = parse(found.type)
         # An empty list says that the value is a scalar, or that not even its rank is known.
         if isinstance(value.type, ir.TensorType) and found.shape:
-            value.shape = ir.Shape(found.shape)
+            value.shape = _grown(value, found.shape)
+
+
+def _grown(value: ir.Value, sizes: Sequence[int | str | None]) -> ir.Shape:
+    """Return the shape of `value`, of which onnxruntime says `sizes`.
+
+    Keys and values that a GroupQueryAttention gives back are as long as those it is given, or as
+    its operand says where that is more: the length is only known in a run.
+    """
+    node = value.producer()
+    given = None if node is None else input_at(node, 3)
+    if node is None or node.op_type != "GroupQueryAttention" or given is None or not value.index():
+        return ir.Shape(sizes)
+    return ir.Shape([*sizes[:2], None, *sizes[3:]])

@@ -28,7 +28,7 @@ from sambac.graph.nodes import all_nodes, is_calm, is_stop, subgraphs
 from sambac.graph.origins import note_host_cast
 from sambac.graph.value_types import parse
 from sambac.kernels.registry import KernelCall, why_not_runnable, why_type_fails
-from sambac.kernels.widening import Widening, widening
+from sambac.kernels.widening import Widening, widenings
 
 from .base import WITHOUT_KERNEL, Pass
 from .rewriting import Rule, RulePass
@@ -63,9 +63,9 @@ def wider_call(node: ir.Node, opsets: Mapping[str, int]) -> Widening | None:
     call = KernelCall.of(node, opsets)
     if why_not_runnable(node, opsets) is None or call.opset != opsets.get(node.domain, 1):
         return None
-    found = widening(call)
     # A kernel that is listed for more than it computes may be so for the wider type, too.
-    return None if found is None or why_type_fails(node, found.call.inputs[0]) else found
+    fitting = (item for item in widenings(call) if not why_type_fails(node, item.call.inputs[0]))
+    return next(fitting, None)
 
 
 _Wide = MutableMapping[ir.Value | None, dict[str, ir.Value]]

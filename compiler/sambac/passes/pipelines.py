@@ -57,6 +57,7 @@ from .reduce_strength import ReduceStrength
 from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
+from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
 from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
 from .sum_products import SumProducts
@@ -73,6 +74,10 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellSides(),
     InferShapes(),
     SpellLetters(),  # not for speed: the operator gives wrong shapes
+    SpellResizing(),  # likewise
+    GatherStrings(),  # not for speed: the operator leaves results unwritten
+    GiveBias(),  # not for speed: the operator ends the process
+    StepsFirst(),  # likewise
     CheckRanks(),
     CheckShapes(),
     CheckWindows(),

@@ -31,8 +31,9 @@ Rule: TypeAlias = Callable[[Editor, ir.Node], str | None]
 
 
 class RulePass(Pass):
-    """A pass that offers each ONNX operator to the rules of its type, in graph order."""
+    """A pass that offers each operator of one domain to the rules of its type, in graph order."""
 
+    domain: ClassVar[str] = ""
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]]
 
     def __init_subclass__(cls) -> None:
@@ -46,7 +47,7 @@ class RulePass(Pass):
         modified = False
         for graph in tuple(model.graphs()):
             for node in tuple(graph):
-                if node.domain == "" and node.graph is not None:
+                if node.domain == self.domain and node.graph is not None:
                     modified |= self._offer(editor, node)
         return ir.passes.PassResult(model, modified=modified)
 

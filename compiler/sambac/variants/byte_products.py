@@ -24,7 +24,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import int_attribute
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.numerics.integers import MIDDLE
 from sambac.passes.base import Pass
 from sambac.passes.quantized_layers import LayerNote
@@ -97,7 +97,7 @@ def _weights_at(weights: int, middle: int) -> Callable[[ir.Node, _Signed], bool]
     """Return the rule of products that read weights and their 0 at these places."""
 
     def rule(node: ir.Node, signed: _Signed) -> bool:
-        value, zero = node.inputs[weights], node.inputs[middle]
+        value, zero = input_at(node, weights), input_at(node, middle)
         if value is None or zero is None or value.dtype != ir.DataType.UINT8:
             return False
         content = zero.const_value

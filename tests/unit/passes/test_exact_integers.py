@@ -196,3 +196,45 @@ def test_bounds(made: str, wanted: tuple[int, int]):
     graph = ir.serde.deserialize_model(model)
     InferShapes()(graph)
     assert bounds(graph.graph.outputs[0]) == wanted
+
+
+POWERS = {"scalar": [11], "vector": [0, 1, 2, 3, 40], "column": [[5], [63]]}
+
+
+@pytest.mark.parametrize("kind", ["int8", "uint16", "int16", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("of", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("name", POWERS)
+def test_powers_go_around(name: str, constant: bool, of: str, kind: str):
+    """The kernels go by float64, and give the lowest number for what is too large."""
+    ends = np.iinfo(kind)
+    x = np.array([[3, 7, 2, 5, ends.max], [1, 0, ends.min, ends.max // 3, 6]], kind)
+    powers = np.array(POWERS[name], of)
+    powers = powers.reshape(()) if name == "scalar" else powers
+    sizes = f"[{', '.join(map(str, powers.shape))}]" if powers.ndim else ""
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 21]> g ({kind}[A, B] x, {of}{sizes} n) => (y)
+        {{ y = Pow(x, n) }}"""
+    )
+    feeds = {"x": x, "n": powers}
+    if constant:
+        model.graph.initializer.append(onnx.numpy_helper.from_array(feeds.pop("n"), "n"))
+        del model.graph.input[1]
+    around = 2**ends.bits
+    pairs = zip(*(part.ravel() for part in np.broadcast_arrays(x, powers)), strict=True)
+    wanted = [pow(int(one), int(power), around) for one, power in pairs]
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run(feeds)["y"]
+    assert (found.dtype, found.shape) == (kind, x.shape)
+    assert [int(value) % around for value in found.ravel()] == wanted
+
+
+def test_powers_below_0_are_those_of_the_kernel():
+    model = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]> g (int64[4] x, int8[4] n) => (y)
+        { y = Pow(x, n) }"""
+    )
+    feeds = {"x": np.array([1, -1, 5, 3]), "n": np.array([-3, -3, -1, 41], np.int8)}
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run(feeds)["y"]
+    assert found.tolist() == [1, -1, 0, (3**41 + 2**63) % 2**64 - 2**63]
