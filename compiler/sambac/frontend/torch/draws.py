@@ -49,8 +49,8 @@ _GENERATOR = re.compile("_?generator")
 
 def require_common_generator(program: ExportedProgram, name: str) -> None:
     """Raise `CompileError` if the module called `name` draws from a generator that it is given."""
-    for node in _calls(program):
-        if _arguments(node).get("generator") is not None:
+    for node, operator in _calls(program):
+        if _arguments(node, operator).get("generator") is not None:
             raise CompileError(
                 f"{name} draws from a generator of its own, at {_place(node)}, whose numbers "
                 "no program has; leave generator= out, or take the numbers as an input"
@@ -62,25 +62,25 @@ def leave_generators_out(program: ExportedProgram) -> None:
 
     rand(size, generator=None), as libraries write it, is an operator beside rand(size).
     """
-    for node in _calls(program):
-        packet, overload = node.target.overloadpacket, node.target._overloadname
+    for node, operator in _calls(program):
+        packet, overload = operator.overloadpacket, operator._overloadname
         plain = _GENERATOR.sub("", overload) or "default"
         if plain != overload and plain in packet.overloads():
             node.target = getattr(packet, plain)
             node.kwargs = {key: value for key, value in node.kwargs.items() if key != "generator"}
 
 
-def _calls(program: ExportedProgram) -> Iterator[fx.Node]:
-    """Yield the operators of PyTorch that `program` calls, those of its branches too."""
+def _calls(program: ExportedProgram) -> Iterator[tuple[fx.Node, OpOverload]]:
+    """Yield where `program` calls operators of PyTorch, its branches too, and which."""
     for part in program.graph_module.modules():
         for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
             if node.op == "call_function" and isinstance(node.target, OpOverload):
-                yield node
+                yield node, node.target
 
 
-def _arguments(node: fx.Node) -> dict[str, object]:
+def _arguments(node: fx.Node, operator: OpOverload) -> dict[str, object]:
     """Return what an operator is given, by the names of its arguments."""
-    names = [argument.name for argument in node.target._schema.arguments]
+    names = [argument.name for argument in operator._schema.arguments]
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
@@ -210,8 +210,8 @@ def told_of(program: ExportedProgram) -> tuple[str, ...]:
 
 def _idle(program: ExportedProgram) -> Iterator[str]:
     """Yield where dropouts are that drop nothing: the path of the module, or the node."""
-    for node in _calls(program):
-        given = _arguments(node)
+    for node, operator in _calls(program):
+        given = _arguments(node, operator)
         if given.get("p") == 0 and given.get("train") is True:
             yield _place(node)
 
