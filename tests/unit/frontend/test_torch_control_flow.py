@@ -10,7 +10,6 @@ import torch
 from near import assert_near
 from torch import nn
 from torch._higher_order_ops import while_loop
-from torch._higher_order_ops.scan import scan
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 from torch_runs import Lambda, run_training, training_source
@@ -54,37 +53,6 @@ def test_control_flow_around_what_trains_is_refused() -> None:
     where = r"at test_torch_control_flow\.py:\d+ \(nothing is trained through control flow.*where"
     with pytest.raises(CompileError, match=rf"If '\w+' {where}"):
         compile(_Branching(around=True), options, inputs=(torch.rand(2, 3),))
-
-
-class _Scanned(nn.Module):
-    """A recurrence over the first axis, with a layer in each step, before or behind it."""
-
-    def __init__(self, *, inside: bool) -> None:
-        super().__init__()
-        self.layer, self.inside = nn.Linear(4, 4), inside
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        layer = self.layer if self.inside else torch.sin
-
-        def step(state: torch.Tensor, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            following = torch.tanh(layer(t) + state)
-            return following, following * 2
-
-        given = x if self.inside else self.layer(x)
-        return scan(step, torch.zeros_like(x[0]), given)[1] * 3
-
-
-@pytest.mark.parametrize("inside", [False, True])
-def test_scans_of_what_wants_gradients(inside: bool) -> None:
-    """Recorded results of a scan want none, those of later calls do: nothing that a run shows."""
-    module, x = _Scanned(inside=inside).eval(), torch.rand(5, 3, 4)
-    with sambarun.load(compile(module, inputs=(x,))) as executable:
-        got = executable.run({"x": x.numpy()})["output"]
-    layer, state, exact = module.layer.double(), torch.zeros(3, 4).double(), []
-    for t in x.double():
-        state = torch.tanh((layer(t) if inside else torch.sin(layer(t))) + state)
-        exact.append(state * 6)
-    assert_near(got, torch.stack(exact).detach().numpy())
 
 
 class _Doubled(torch.autograd.Function):

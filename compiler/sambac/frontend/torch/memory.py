@@ -161,7 +161,7 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     may not be assigned to, nor, in `training`, be frozen or thawed. Nor may what a call computes
     stay where it cannot be taken out.
     """
-    tape, reader = Tape(training), ParameterReader(name := module_name(module))
+    tape, reader = Tape(), ParameterReader(name := module_name(module))
     told = _not_compared(name, _other_code(module))
     attribute, call = _called(module)
     found = ObjectSnapshot(module.modules(), is_recorded)

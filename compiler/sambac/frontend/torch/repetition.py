@@ -79,7 +79,6 @@ class Observed:
     left: Mapping[int, Place]
     assigned: Mapping[int, Place]
     result: object
-    training: bool
 
     @property
     def sources(self) -> dict[int, str]:
@@ -104,7 +103,6 @@ class Found:
     parameters: Mapping[int, str]
     buffers: Buffers
     memory: ObjectSnapshot
-    training: bool
 
     @classmethod
     def by_call(cls, module: torch.nn.Module, given: object, *, training: bool) -> Found:
@@ -117,7 +115,6 @@ class Found:
             {memory_of(one): name for name, one in named},
             buffers_of(module),
             ObjectSnapshot(module.modules(), is_recorded),
-            training,
         )
 
     def reached(self, entries: Sequence[Entry]) -> Callable[[torch.Tensor], bool]:
@@ -165,7 +162,6 @@ class Found:
             left={**left, **assigned},
             assigned=assigned,
             result=result,
-            training=self.training,
         )
 
 
@@ -243,10 +239,7 @@ def _paths(needed: Iterable[int], first: Observed, both: Observed) -> tuple[str,
 def _labels(call: Observed, found: Dependences) -> list[tuple[Label | None, Settings]]:
     """Return what the results of a `call` hold."""
     labels: dict[int, Label] = {**found.constants, **call.sources, **found.computed}
-    return [
-        (labels.get(memory_of(one)), spelled_out(one, call.training))
-        for one in tensors_in(call.result)
-    ]
+    return [(labels.get(memory_of(one)), spelled_out(one)) for one in tensors_in(call.result)]
 
 
 def _told_of_kept(

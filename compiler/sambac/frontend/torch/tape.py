@@ -207,14 +207,10 @@ def _constant(entry: Entry, reads: tuple[Label | None, ...]) -> Fixed | None:
 
 
 class Tape(TorchFunctionMode):
-    """Writes down what runs while it is entered, but for what only asks for shapes and types.
+    """Writes down what runs while it is entered, but for what only asks for shapes and types."""
 
-    Whether tensors want gradients is written down for `training` alone.
-    """
-
-    def __init__(self, training: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._training = training
         self._entries: list[Entry] = []
         self._alive: list[object] = []
         self._seen: list[ref[torch.Tensor]] = []
@@ -272,7 +268,7 @@ class Tape(TorchFunctionMode):
             tuple(map(memory_of, made)),
             tuple(map(memory_of, changed)),
             tuple(memory_of(tensor) for tensor in read if not isinstance(tensor, FakeTensor)),
-            spelled_out(given, self._training),
+            spelled_out(given),
             _place(frame),
         )
         self._entries.append(entry)
@@ -293,36 +289,22 @@ def _without_shapes(name: str, args: tuple[object, ...], kwargs: Mapping[str, ob
     return args, {key: value for key, value in kwargs.items() if key not in ignored}
 
 
-def spelled_out(value: object, training: bool) -> Settings:
-    """Return what can be compared of arguments: all but what tensors hold.
-
-    In `training` that is also whether they want gradients. Else that may differ: results of a
-    recorded scan never do.
-    """
+def spelled_out(value: object) -> Settings:
+    """Return what can be compared of arguments: all but what tensors hold."""
     if isinstance(value, torch.Tensor):
-        return _spelled_tensor(value, training)
+        with torch._C.DisableTorchFunction():
+            strided = value.layout is torch.strided and torch._C._has_storage(value)
+            place = (value.storage_offset(), *value.stride()) if strided else ()
+            flags = (value.requires_grad, value.is_conj(), value.is_neg())
+            return (value.dtype, *flags, *map(spelled_out, (*value.shape, *place)))
     if isinstance(value, (tuple, list)):
-        return tuple(spelled_out(item, training) for item in value)
+        return tuple(map(spelled_out, value))
     if isinstance(value, Mapping):
-        return tuple((key, spelled_out(item, training)) for key, item in value.items())
+        return tuple((key, spelled_out(item)) for key, item in value.items())
     if isinstance(value, slice):
-        return ("slice", *map(_spelled_number, (value.start, value.stop, value.step)))
+        return ("slice", *map(spelled_out, (value.start, value.stop, value.step)))
     if isinstance(value, np.ndarray):
         return (str(value.dtype), value.shape, value.tobytes())
-    return _spelled_number(value)
-
-
-def _spelled_tensor(value: torch.Tensor, training: bool) -> Settings:
-    with torch._C.DisableTorchFunction():
-        strided = value.layout is torch.strided and torch._C._has_storage(value)
-        place = (value.storage_offset(), *value.stride()) if strided else ()
-        flags = (training and value.requires_grad, value.is_conj(), value.is_neg())
-        return (value.dtype, *flags, *map(_spelled_number, (*value.shape, *place)))
-
-
-def _spelled_number(value: object) -> Settings:
-    if isinstance(value, torch.Tensor):  # in a slice
-        return _spelled_tensor(value, training=False)
     if isinstance(value, SYMBOLIC) and value.node.has_hint():
         return repr(value.node.hint)  # of the example: a call may fix what is open before it
     return repr(value) if isinstance(value, _SPELLED) else type(value).__name__
