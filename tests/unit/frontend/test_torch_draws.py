@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -74,6 +75,17 @@ _DISTRIBUTIONS: dict[str, tuple[Draw, list[float], list[float]]] = {
     "uniform of new": (
         lambda x: x.new_empty(x.shape, dtype=torch.float64).uniform_(), [0.5] * 3, [_ROOT] * 3,
     ),
+    "no generator": (lambda x: torch.rand(x.shape, generator=None), [0.5] * 3, [_ROOT] * 3),
+    "normal of no generator": (lambda x: torch.randn(x.shape, generator=None), [0] * 3, [1] * 3),
+    "whole of no generator": (
+        lambda x: torch.randint(5, x.shape, generator=None), [2] * 3, [2**0.5] * 3,
+    ),
+    "whole between, of no generator": (
+        lambda x: torch.randint(-2, 3, x.shape, generator=None), [0] * 3, [2**0.5] * 3,
+    ),
+    "permutation": (
+        lambda x: torch.randperm(x.shape[1]).expand(x.shape) / x.shape[1], [0.5] * 3, [_ROOT] * 3,
+    ),
 }  # fmt: skip
 
 
@@ -90,6 +102,50 @@ def test_distributions() -> None:
         for got, want, spread in zip(mean, means, deviations, strict=True):
             assert abs(got - want) <= 4 * spread / count**0.5 + 1e-6, name
         np.testing.assert_allclose(deviation, deviations, rtol=0.1, atol=1e-6, err_msg=name)
+
+
+def test_permutations_have_each_number_once() -> None:
+    module = Lambda(lambda x: (x[torch.randperm(64)], torch.randperm(64, generator=None)))
+    x = torch.arange(64.0)
+    with sambarun.load(sambac.compile(module.eval(), inputs=(x,))) as executable:
+        rows, others = executable.run({"args_0": x.numpy()}).values()
+    for found in (rows, others):
+        assert sorted(found) == list(range(64))
+        assert list(found) != list(range(64))
+    assert others.dtype == np.int64
+    assert list(rows) != list(others)
+
+
+class _Own(torch.nn.Module):
+    """Draws from a generator of its own."""
+
+    def __init__(self, draw: Callable[[Tensor, torch.Generator], Tensor]) -> None:
+        super().__init__()
+        self.draw, self.own = draw, torch.Generator().manual_seed(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.draw(x, self.own)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda x, own: x + torch.randn(x.shape, generator=own),
+        lambda x, own: torch.bernoulli(x, generator=own),
+        lambda x, own: torch.zeros_like(x).bernoulli_(0.5, generator=own),
+        lambda x, own: torch.normal(x, 0.5, generator=own),
+        lambda x, own: torch.multinomial(x, 2, generator=own),
+        lambda x, own: x[:, torch.randperm(3, generator=own)],
+    ],
+)
+@pytest.mark.parametrize("train", [False, True])
+def test_generators_of_modules_are_refused(
+    draw: Callable[[Tensor, torch.Generator], Tensor], train: bool
+) -> None:
+    """Nobody could repeat their numbers; bernoulli took others without a word."""
+    options = sambac.CompileOptions(train=train)
+    with pytest.raises(sambac.CompileError, match="_Own draws from a generator of its own"):
+        sambac.compile(_Own(draw), options, inputs=(torch.full((2, 3), 0.5),))
 
 
 def test_no_gradient_passes_a_normal_draw() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -267,6 +268,28 @@ def test_sizes_that_depend_on_values_are_told_as_that() -> None:
     with pytest.raises(sambac.CompileError, match="a size in it depends on values") as raised:
         sambac.compile(Picked(), inputs=inputs)
     assert "dynamic_shapes" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("most", "suggested"), [(None, "seq = Dim('seq', max=16)"), (16, None), (512, "seq = Dim(")]
+)
+def test_the_most_that_a_size_may_be_is_told(most: int | None, suggested: str | None) -> None:
+    """A module with 16 positions takes no 17: what to write instead stands in the message."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(16, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.table.weight[: x.shape[1]]
+
+    shapes, x = ({0: _BATCH, 1: Dim("seq", max=most)},), torch.ones(3, 5, 4)
+    if suggested is None:
+        sambac.compile(Positions(), inputs=(x,), dynamic_shapes=shapes)
+        return
+    with pytest.raises(sambac.CompileError, match=re.escape(f"PyTorch suggests {suggested}")):
+        sambac.compile(Positions(), inputs=(x,), dynamic_shapes=shapes)
 
 
 def test_misuse(tmp_path: Path) -> None:

@@ -19,24 +19,69 @@ Other draws are written with operators that ONNX has:
     bernoulli(x, p)    ->  rand_like(x) < p            p a tensor; numbers in float32, as a float16
                                                        below 1 may round to 1
     normal(mean, std)  ->  randn(...) * std + mean     without gradients, as in PyTorch
+    randperm(n)        ->  argsort(rand(n))
 
 Dropouts whose rate is zero when a module is exported are left out, and the user is told.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 import torch
 from torch import Tensor, fx
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
 from pef.wording import listed
+from sambac.errors import CompileError
 
 _aten = torch.ops.aten
 _UNIFORM = (_aten.rand.default, _aten.rand_like.default)
 _BELOW = (_aten.lt.Scalar, _aten.le.Scalar)
 _ABOVE = (_aten.gt.Scalar, _aten.ge.Scalar)
+
+
+_GENERATOR = re.compile("_?generator")
+"""How the names of overloads say that numbers are those of a generator, which may be None."""
+
+
+def require_common_generator(program: ExportedProgram, name: str) -> None:
+    """Raise `CompileError` if the module called `name` draws from a generator that it is given."""
+    for node, operator in _calls(program):
+        if _arguments(node, operator).get("generator") is not None:
+            raise CompileError(
+                f"{name} draws from a generator of its own, at {_place(node)}, whose numbers "
+                "no program has; leave generator= out, or take the numbers as an input"
+            )
+
+
+def leave_generators_out(program: ExportedProgram) -> None:
+    """Let draws of `program` from no generator of their own be those that know of none, in place.
+
+    rand(size, generator=None), as libraries write it, is an operator beside rand(size).
+    """
+    for node, operator in _calls(program):
+        packet, overload = operator.overloadpacket, operator._overloadname
+        plain = _GENERATOR.sub("", overload) or "default"
+        if plain != overload and plain in packet.overloads():
+            node.target = getattr(packet, plain)
+            node.kwargs = {key: value for key, value in node.kwargs.items() if key != "generator"}
+
+
+def _calls(program: ExportedProgram) -> Iterator[tuple[fx.Node, OpOverload]]:
+    """Yield where `program` calls operators of PyTorch, its branches too, and which."""
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
+            if node.op == "call_function" and isinstance(node.target, OpOverload):
+                yield node, node.target
+
+
+def _arguments(node: fx.Node, operator: OpOverload) -> dict[str, object]:
+    """Return what an operator is given, by the names of its arguments."""
+    names = [argument.name for argument in operator._schema.arguments]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def name_draws(program: ExportedProgram) -> None:
@@ -120,6 +165,10 @@ def _normal(mean: Tensor | float, std: Tensor | float = 1.0, *, generator: None 
     return torch.randn_like(like) * fixed[1] + fixed[0]
 
 
+def _permutation(n: int, *, dtype: torch.dtype = torch.int64, **_: object) -> Tensor:
+    return torch.rand(n).argsort().to(dtype)
+
+
 UNIFORM: Table = {_aten.uniform.default: _uniform}
 """What uniform numbers become, before it is looked for what is made of them."""
 
@@ -129,6 +178,7 @@ _OTHERS: Table = {
     _aten.normal.Tensor_Tensor: _normal,
     _aten.normal.Tensor_float: _normal,
     _aten.normal.float_Tensor: _normal,
+    _aten.randperm.default: _permutation,
 }
 
 
@@ -160,15 +210,10 @@ def told_of(program: ExportedProgram) -> tuple[str, ...]:
 
 def _idle(program: ExportedProgram) -> Iterator[str]:
     """Yield where dropouts are that drop nothing: the path of the module, or the node."""
-    for part in program.graph_module.modules():
-        for node in part.graph.nodes if isinstance(part, fx.GraphModule) else ():
-            schema = getattr(node.target, "_schema", None)
-            if node.op != "call_function" or schema is None:
-                continue
-            names = [argument.name for argument in schema.arguments]
-            given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-            if given.get("p") == 0 and given.get("train") is True:
-                yield _place(node)
+    for node, operator in _calls(program):
+        given = _arguments(node, operator)
+        if given.get("p") == 0 and given.get("train") is True:
+            yield _place(node)
 
 
 def _place(node: fx.Node) -> str:

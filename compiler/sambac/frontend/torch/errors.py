@@ -14,6 +14,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import _ModuleNotInstalledAsSubmoduleError as ModuleMade
 
 from pef.foreign import why
+from pef.wording import listed
 from sambac.errors import CompileError, causes
 from sambac.graph.origins import last_line, spell_place
 
@@ -35,6 +36,9 @@ OTHERS = (*OWN, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 
 GROUPED = re.compile(r"transformers\W+grouped_mm_fallback")
 """How transformers calls products of matrices in groups, by which it computes experts."""
+
+_SUGGESTED = re.compile(r"^Suggested fixes:\n((?:  .+\n?)+)", re.M)
+"""How torch says which sizes a module takes, in the names of the user's `Dim`s."""
 
 FIXED_GROUPS = (
     "transformers computes experts in groups whose sizes depend on values; call "
@@ -153,7 +157,15 @@ def refusal(name: str, error: BaseException) -> CompileError:
     cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
     reason = why(cause, first_sentence)
     said = f"{cure} ({reason})" if cure else reason
+    said += _suggested(text)
     return CompileError(f"{name} cannot be exported{_place(error)}: {said}")
+
+
+def _suggested(text: str) -> str:
+    """Return what torch suggests in `text`, if it does, such as the most that a size may be."""
+    found = _SUGGESTED.search(text)
+    lines = [line.strip() for line in found[1].splitlines()] if found else []
+    return f"; PyTorch suggests {listed(lines, separator=', ')}" if lines else ""
 
 
 def _reasons(error: BaseException) -> list[BaseException]:

@@ -23,7 +23,13 @@ from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
 from .capture import capture, quiet
-from .draws import name_draws, spell_draws, told_of
+from .draws import (
+    leave_generators_out,
+    name_draws,
+    require_common_generator,
+    spell_draws,
+    told_of,
+)
 from .evaluation import as_it_evaluates
 from .export import to_onnx
 from .files import made_by, program_from
@@ -144,7 +150,9 @@ def _export(
     With states of others the writes to buffers are left out.
     """
     training = options.train and states is None
+    require_common_generator(program, name)
     program = functional(program, name, training=training)
+    leave_generators_out(program)
     give_one_type(program)
     give_axes(program)
     pass_nothing_on(program)

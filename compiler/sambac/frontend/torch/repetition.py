@@ -267,7 +267,7 @@ def _told_of_kept(
         return [f"{said}, with values that depend on its inputs; {begins}"]
     raise CompileError(
         f"{said}, with values that depend on {of_what} on earlier calls; compute them in each "
-        "call, register a buffer for what goes on, or return them"
+        "call, or take them as inputs and return them (in training, buffers keep what goes on)"
     )
 
 
