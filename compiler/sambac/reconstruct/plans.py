@@ -244,8 +244,8 @@ class _Reading:
                 flops=0 if operator is None else operator.flops,
                 cloned=operator is None,
                 section_type=section.type,
-                holds=_known(inferred and inferred.holds[position], names),
-                keepable=_known(inferred and inferred.keepable[position], names),
+                holds=_known(inferred.holds[position] if inferred else (), names),
+                keepable=_known(inferred.keepable[position] if inferred else (), names),
             )
             if operator is not None:
                 self._declare(operator, self.ops[name].outputs)
@@ -293,9 +293,9 @@ class _Reading:
         return name
 
 
-def _known(formals: tuple[str, ...] | None, names: Mapping[str, str]) -> tuple[str, ...]:
+def _known(formals: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
     """Return the names of what a node can keep on chip; a literal is part of the operator."""
-    return tuple(names[formal] for formal in formals or () if formal in names)
+    return tuple(names[formal] for formal in formals if formal in names)
 
 
 def _unused(name: str, taken: set[str] | dict[str, ValueFacts]) -> str:
