@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import get_args
 
+from pef import dtypes
 from pef.program import SectionType
 from pef.text import plural
 from sambac.arch import Arch, Constant
 from sambac.options import Level
-from sambac.planning.fusion import plan_fusion
-from sambac.planning.liveness import live_sets_of
 from sambac.planning.plans import PlannedStage, SectionCost
-from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.view import OpFacts, ValueFacts, ValueRole
 from sambac.reconstruct.rebuilt import Rebuilt
 
 from .cuts import option
 from .facts import Fact, seconds, share
+from .recut import cut_anew, fused_anew
 
 _TWICE = 2
 _LEAST = 0.001
@@ -47,7 +47,7 @@ class WhatIf:
 
 def helping(rebuilt: Rebuilt, calls: Sequence[int], before: float) -> list[WhatIf]:
     """Return what makes these `calls` of sections faster than `before`, what helps most first."""
-    found = [*hardware(rebuilt, calls), *_batch(rebuilt, calls), *_planned(rebuilt, calls)]
+    found = [*hardware(rebuilt, calls), *twice_the_batch(rebuilt, calls), *_planned(rebuilt, calls)]
     return worthwhile(found, before)
 
 
@@ -145,7 +145,7 @@ def _faster(arch: Arch) -> Iterator[tuple[str, str, Arch]]:
         )
 
 
-def _batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
+def twice_the_batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     """Yield twice the batch: all doubles but parameters, their gradients and states."""
     program = rebuilt.program
     fixed = {
@@ -155,9 +155,9 @@ def _batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     }
     doubled = [_doubled(stage.plan, fixed, rebuilt) for stage in rebuilt.stages]
     what, how = "Twice the batch", "compile it for a larger batch"
-    # Other cuts are what makes a larger batch slower than twice; below O3 there are none.
-    if _level(rebuilt) == "O3" and option(rebuilt, "mapping") != "spatial":
-        took, count = _planned_anew(rebuilt, calls, doubled, rebuilt.arch)
+    level = _level(rebuilt)
+    if level is not None and option(rebuilt, "mapping") != "spatial":
+        took, count = _cut_anew(rebuilt, calls, doubled, level)
         yield WhatIf(what, f"{how}; planned anew", took, count, _TWICE)
     else:
         took = _time(rebuilt, rebuilt.costs(stages=doubled), calls)
@@ -179,15 +179,33 @@ def _doubled(stage: PlannedStage, fixed: set[str], rebuilt: Rebuilt) -> PlannedS
         of_weights = bool(op.inputs) and same.issuperset(op.inputs)
         same.update(op.outputs if of_weights else ())
         ops[name] = op if of_weights else replace(op, flops=_TWICE * op.flops)
-
-    def value(facts: ValueFacts) -> ValueFacts:
-        """Return the value with the bytes that a device has, whatever the host keeps."""
-        if facts.name in same:
-            return facts
-        return replace(facts, nbytes=_TWICE * facts.modelled_nbytes, declared=0)
-
-    values = {name: value(facts) for name, facts in stage.view.values.items()}
+    values = {
+        name: facts if name in same else _larger_value(facts)
+        for name, facts in stage.view.values.items()
+    }
+    # Of the matrices of a product another one may be the smallest now.
+    ops = {name: replace(op, holds=_smallest(op, values)) for name, op in ops.items()}
     return replace(stage, view=replace(stage.view, ops=ops, values=values))
+
+
+def _larger_value(facts: ValueFacts) -> ValueFacts:
+    """Return a value of twice the rows, open dimensions counted as 1; a scalar stays."""
+    if not facts.shape:
+        return facts
+    first, *others = (size if isinstance(size, int) else 1 for size in facts.shape)
+    shape = (_TWICE * first, *others)
+    return replace(facts, shape=shape, nbytes=dtypes.static_nbytes(facts.dtype, shape))
+
+
+def _smallest(op: OpFacts, values: Mapping[str, ValueFacts]) -> tuple[str, ...]:
+    """Return what `op` keeps on chip of what it can keep."""
+    if not op.holds or not op.keepable:
+        return op.holds
+
+    def elements(name: str) -> int:
+        return prod(size if isinstance(size, int) else 1 for size in values[name].shape or ())
+
+    return (min(op.keepable, key=elements),)
 
 
 def _level(rebuilt: Rebuilt) -> Level | None:
@@ -222,23 +240,30 @@ def _larger(arch: Arch) -> Iterator[tuple[str, str, Arch]]:
 def _planned_anew(
     rebuilt: Rebuilt, calls: Sequence[int], plans: Sequence[PlannedStage], arch: Arch
 ) -> tuple[float, int]:
-    """Return the seconds and sections of the graphs of `calls`, with `plans` cut anew at O3."""
-    wanted = set(calls)
-    planned = [
-        _again(plan, arch)
-        for stage, plan in zip(rebuilt.stages, plans, strict=True)
-        if wanted.intersection(stage.numbers)
-    ]
-    took = sum(cost.estimate.latency for cost in rebuilt.costs(arch, stages=planned))
-    return took, sum(len(stage.sections.sections) for stage in planned)
+    """Return the seconds and sections of the graphs of `calls`, with `plans` fused anew at O3."""
+    return _took(rebuilt, [fused_anew(plan, arch) for plan in _called(rebuilt, calls, plans)], arch)
 
 
-def _again(stage: PlannedStage, arch: Arch) -> PlannedStage:
-    if not stage.view.ops:  # gradients that are reduced
-        return stage
-    fusion = plan_fusion(stage.view, arch, "O3")
-    sections = plan_sections(stage.view, fusion, arch, SectionRequest("O3"))
-    return PlannedStage(stage.view, fusion, sections, live_sets_of(stage.view, fusion, sections))
+def _cut_anew(
+    rebuilt: Rebuilt, calls: Sequence[int], plans: Sequence[PlannedStage], level: Level
+) -> tuple[float, int]:
+    """Return the seconds and sections of the graphs of `calls`, with `plans` cut at `level`."""
+    arch = rebuilt.arch
+    cut = [cut_anew(plan, arch, level) for plan in _called(rebuilt, calls, plans)]
+    return _took(rebuilt, cut, arch)
+
+
+def _called(
+    rebuilt: Rebuilt, calls: Sequence[int], plans: Sequence[PlannedStage]
+) -> list[PlannedStage]:
+    """Return those of `plans`, one for each stage, that `calls` touch."""
+    pairs = zip(rebuilt.stages, plans, strict=True)
+    return [plan for stage, plan in pairs if not set(calls).isdisjoint(stage.numbers)]
+
+
+def _took(rebuilt: Rebuilt, plans: Sequence[PlannedStage], arch: Arch) -> tuple[float, int]:
+    took = sum(cost.estimate.latency for cost in rebuilt.costs(arch, stages=plans))
+    return took, sum(len(plan.sections.sections) for plan in plans)
 
 
 def _time(rebuilt: Rebuilt, costs: Sequence[SectionCost], calls: Sequence[int]) -> float:

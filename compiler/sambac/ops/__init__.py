@@ -13,6 +13,7 @@ from .registry import (
     is_elementwise,
     is_normalization,
     is_random,
+    keepable,
     undifferentiable,
 )
 
@@ -29,5 +30,6 @@ __all__ = [
     "is_elementwise",
     "is_normalization",
     "is_random",
+    "keepable",
     "undifferentiable",
 ]

@@ -85,6 +85,12 @@ def held_whole(node: ir.Node) -> tuple[ir.Value, ...]:
     a few rows past which a large weight streams, or sums over many rows. Of products in a batch one
     at a time is on chip. A convolution keeps its filters.
     """
+    found = keepable(node)
+    return (min(found, key=elements),) if found else ()
+
+
+def keepable(node: ir.Node) -> tuple[ir.Value, ...]:
+    """Return the values of `node` of which it keeps the smallest, the first of equal ones."""
     family = family_of(node.domain, node.op_type)
     if family is None or not family.anchor:
         return ()
@@ -97,7 +103,7 @@ def held_whole(node: ir.Node) -> tuple[ir.Value, ...]:
     in_a_batch = name not in family.packed and len(modelled_shape(second) or (0, 0, 0)) > 2
     if family is not matmul.FAMILY or in_a_batch:
         return ()
-    return (min((second, first, node.outputs[0]), key=elements),)
+    return second, first, node.outputs[0]
 
 
 def is_byte_product(domain: str, op_type: str) -> bool:

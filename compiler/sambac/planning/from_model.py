@@ -23,7 +23,7 @@ from sambac.graph.constants import is_literal
 from sambac.graph.nodes import has_subgraphs, subgraphs
 from sambac.graph.origins import is_host_cast, module_of, operator_of
 from sambac.graph.value_types import spell
-from sambac.ops import flops_of, held_whole, is_random
+from sambac.ops import flops_of, held_whole, is_random, keepable
 
 from .view import DataflowView, OpFacts, ValueFacts, ValueRole
 
@@ -108,6 +108,7 @@ class _ViewBuilder:
             module=module_of(node),
             part_of=operator_of(node),
             holds=tuple(_name(value) for value in held_whole(node)),
+            keepable=tuple(_name(value) for value in keepable(node)),
         )
 
     def _declared_of(

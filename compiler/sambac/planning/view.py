@@ -79,7 +79,8 @@ class OpFacts:
     `flops` are per execution, with 1 for every open dimension.
     `module` is the path of the module that the operator comes from, or an empty string.
     `part_of` names the operator whose gradient, or other work, this is a part of, or is empty.
-    `holds` are those of its values of which every part is on chip at once while it runs.
+    `holds` are those of its values of which every part is on chip at once while it runs, the
+    smallest of those that are `keepable`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class OpFacts:
     module: str = ""
     part_of: str = ""
     holds: tuple[str, ...] = ()
+    keepable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,8 @@ class _Reading:
                 flops=0 if operator is None else operator.flops,
                 cloned=operator is None,
                 section_type=section.type,
-                holds=_held(inferred, position, names),
+                holds=_known(inferred.holds[position] if inferred else (), names),
+                keepable=_known(inferred.keepable[position] if inferred else (), names),
             )
             if operator is not None:
                 self._declare(operator, self.ops[name].outputs)
@@ -292,12 +293,9 @@ class _Reading:
         return name
 
 
-def _held(
-    inferred: InferredGraph | None, position: int, names: Mapping[str, str]
-) -> tuple[str, ...]:
-    """Return what a node keeps on chip; what is a literal is part of the operator."""
-    found = inferred.holds[position] if inferred else ()
-    return tuple(names[formal] for formal in found if formal in names)
+def _known(formals: tuple[str, ...], names: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of what a node can keep on chip; a literal is part of the operator."""
+    return tuple(names[formal] for formal in formals if formal in names)
 
 
 def _unused(name: str, taken: set[str] | dict[str, ValueFacts]) -> str:

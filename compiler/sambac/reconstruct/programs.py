@@ -7,7 +7,7 @@ asked of the compiler's own functions, on the stored graph.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ from sambac.errors import InternalError
 from sambac.graph.protos import subgraphs
 from sambac.graph.value_types import infer_results
 from sambac.graph.value_types import parse as parse_type
-from sambac.ops import held_whole
+from sambac.ops import held_whole, keepable
 from sambac.passes.infer_shapes import ask_runtime, infer
 from sambac.planning.from_model import value_facts
 from sambac.planning.view import ValueFacts, ValueRole
@@ -131,10 +131,14 @@ def _order(who: str, stored: SectionProgram, nodes: tuple[StoredNode, ...]) -> I
 
 @dataclass(frozen=True)
 class InferredGraph:
-    """Values that a section program makes, by formal name, and for each node what it holds."""
+    """Values that a section program makes, by formal name.
+
+    For each node what it `holds`, and of what that is the smallest.
+    """
 
     values: Mapping[str, ValueFacts]
     holds: Sequence[tuple[str, ...]]
+    keepable: Sequence[tuple[str, ...]]
 
 
 class Inference:
@@ -182,8 +186,13 @@ class Inference:
                 str(value.name): value_facts(value, str(value.name), ValueRole.ACTIVATION)
                 for value in made
             },
-            [tuple(str(value.name) for value in held_whole(node)) for node in model.graph],
+            [_names(held_whole(node)) for node in model.graph],
+            [_names(keepable(node)) for node in model.graph],
         )
+
+
+def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
+    return tuple(str(value.name) for value in values)
 
 
 def _follow(model: ir.Model) -> None:
