@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from pef import dtypes
 from pef.container import SegmentBuilder
@@ -12,7 +13,7 @@ from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionModel, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature
 from sambac.variants.byte_products import FEATURE, ByteProducts
-from sambac.variants.chunks import UpdateInChunks
+from sambac.variants.chunks import PROCESSOR, UpdateInChunks
 from sambac.variants.terms import Assumed, Terms
 
 _Key = tuple[FormalProgram, CallForm]
@@ -30,8 +31,8 @@ def section_programs(
     The last choice is the portable program; REDUCE sections have none. Where weights are states,
     sections have more for blocks of channels; of constants onnxruntime finds the same itself.
     Products of bytes have one for hosts that multiply unsigned and signed ones.
-    Sections that update parameters have some without the terms that are zero. `index` are the
-    numbers of symbols.
+    Sections that update parameters have some without the terms that are zero, and that go over
+    large parameters chunk by chunk. `index` are the numbers of symbols.
     """
     shelf = _Shelf(graphs)
     given = {name for graph in plan.graphs for name in graph.span.inputs}
@@ -43,14 +44,16 @@ def section_programs(
             if kind is SectionType.REDUCE:
                 choices.append(())
                 continue
-            formal, form = _portable(kind, source, sets), _call_form(sets, plan.values, given)
+            formal, form = source.program(sets), _call_form(sets, plan.values, given)
             made = terms.programs(source, sets, _in_place(sets, plan)) if terms else ()
             chosen = (
-                _variant(shelf.add(_in_chunks(section), form), assumed, index)
+                _variant(shelf.add(item, form, requires), assumed, index)
                 for assumed, section in made
+                for requires, item in (*_by_rows(section), ((), section.program()))
             )
             blocks = _in_blocks(source, sets) if plan.lowered.states else ()
-            others = (*blocks, *_in_bytes(source, sets))
+            by_rows = _by_rows(source.model(sets)) if kind is SectionType.OPT else ()
+            others = (*blocks, *_in_bytes(source, sets), *by_rows)
             choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
     return tuple(shelf.programs), choices
 
@@ -109,15 +112,11 @@ def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, LiveSets]]:
             yield section.type, sets
 
 
-def _portable(kind: SectionType, source: SectionSource, sets: LiveSets) -> FormalProgram:
-    """Return the program that runs on every host."""
-    return _in_chunks(source.model(sets)) if kind is SectionType.OPT else source.program(sets)
-
-
-def _in_chunks(section: SectionModel) -> FormalProgram:
-    """Return the program of updates, of which large ones go chunk by chunk."""
-    UpdateInChunks()(section.model)
-    return section.program()
+def _by_rows(section: SectionModel) -> Iterator[_Made]:
+    """Yield the program in which large updates go row by row, and what it requires."""
+    graph = section.model.clone()
+    if UpdateInChunks()(graph).modified:
+        yield (PROCESSOR,), replace(section, model=graph).program()
 
 
 def _in_bytes(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:

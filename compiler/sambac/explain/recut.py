@@ -8,7 +8,6 @@ of the file.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -20,9 +19,6 @@ from sambac.planning.plans import FusionPlan, Group, PlannedStage
 from sambac.planning.resources import limits_of, value_use
 from sambac.planning.sections import SectionRequest, plan_sections
 from sambac.planning.view import DataflowView
-
-# How sections of one module are told apart.
-_NUMBER = re.compile(r" \(\d+\)$")
 
 
 def cut_anew(stage: PlannedStage, arch: Arch, level: Level) -> PlannedStage:
@@ -69,18 +65,14 @@ def _only(view: DataflowView, group: Group) -> DataflowView:
 
 
 def _named(stage: PlannedStage) -> DataflowView:
-    """Return the view with the module of each operator, after which O1 calls its section.
+    """Return the view with the section of each operator as its module, by which O1 cuts.
 
-    A section of a group without a module is called after that.
+    Which modules the model had no file says; O1 makes a section of one, or several.
     """
     ops = dict(stage.view.ops)
     for section in stage.sections.sections:
-        name = _NUMBER.sub("", section.name)
-        first = stage.fusion.groups[section.groups[0]].name
-        if len(section.groups) == 1 and name.endswith(first):
-            continue
         for op in stage.fusion.ops_of(section.groups):
-            ops[op] = replace(ops[op], module=name)
+            ops[op] = replace(ops[op], module=section.name)
     return replace(stage.view, ops=ops)
 
 

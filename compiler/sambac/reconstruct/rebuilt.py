@@ -6,7 +6,6 @@ the estimates: made again from the rebuilt plans, they have to be those in the f
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,16 +105,9 @@ def _homes(program: Program, plans: StoredPlans) -> dict[str, RegionKind]:
 
 
 def _stages(program: Program, plans: StoredPlans) -> Iterator[RebuiltStage]:
-    """Yield the stretches of sections of each graph that were planned by themselves."""
-    numbered = json.loads(program.producer.options).get("level") == "O3"
-
-    def part(at: int) -> tuple[SectionType, str]:
-        """Return the type of a section and, where its name says it, the part of that."""
-        section = program.sections[at]
-        return section.type, section.name.rpartition("_")[0] if numbered else ""
-
+    """Yield the stretches of sections of one type in each graph."""
     for number, graph in enumerate(program.graphs):
-        for _, found in groupby(_sections(program, graph), part):
+        for _, found in groupby(_sections(program, graph), lambda at: program.sections[at].type):
             numbers = tuple(found)
             yield RebuiltStage(number, _stage(program, plans, numbers), numbers)
 

@@ -27,6 +27,9 @@ from sambac.ops import is_elementwise
 from sambac.passes.base import Pass
 from sambac.training.rows import ROW_BYTES
 
+PROCESSOR = "processor"
+"""What a program of loops requires of the host: that what runs it has caches."""
+
 _FEWEST = 3
 """Operators from which on a chain gains: one or two fetch little that they would not have to."""
 

@@ -20,6 +20,7 @@ _TERMS, _COLUMNS, _ROWS = 64, 16, (1, 6)
 def host_features(tuning: Tuning) -> frozenset[str]:
     """Return the features of this host, as far as the provider's kernels have them.
 
+    `processor`: it is the processor that computes, with caches that hold what was made last.
     `nchwc16` and `nchwc8`: onnxruntime's convolutions in blocks of so many channels. An operator
     that puts a small image into blocks tells: it rounds the channels up to a whole block.
     `u8s8`: exact products of unsigned and signed bytes. Processors without an instruction for them
@@ -28,7 +29,7 @@ def host_features(tuning: Tuning) -> frozenset[str]:
     if not tuning.provider.is_processor:
         return frozenset()  # its kernels are not those that are asked about
     block = _blocks(tuning)
-    found = {f"nchwc{block}"} if block else set()
+    found = {"processor", *({f"nchwc{block}"} if block else ())}
     return frozenset(found | ({"u8s8"} if _multiplies_bytes(tuning) else set()))
 
 

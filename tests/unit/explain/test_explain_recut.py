@@ -59,13 +59,10 @@ def test_nothing_is_cut_otherwise_where_nothing_changed(seed, level, tmp_path):
     _assert_unchanged(sambac.compile(_random_model(seed), options), level)
 
 
-@pytest.mark.parametrize(
-    ("level", "more"),
-    [*((level, {}) for level in LEVELS), ("O3", {"section_breaks": ("layers.2",)})],
-)
-def test_no_step_is_cut_otherwise(level, more, tmp_path):
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_step_is_cut_otherwise(level, tmp_path):
     arch = device(tmp_path, pcus=64, pmus=30, stage_pmus=2)
-    _assert_unchanged(net(tmp_path, layers=6, level=level, arch=arch, **more), level)
+    _assert_unchanged(net(tmp_path, layers=6, level=level, arch=arch), level)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -42,7 +42,7 @@ def added(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
 
 def linear(x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:
     """Return x @ weight^T + bias. Shapes: `x` [..., K], `weight` [N, K] or [K], `bias` [N]."""
-    if x.dtype not in _WHOLE:
+    if not _WHOLE.issuperset((x.dtype, weight.dtype)):
         result: ir.Value = aten_linear(x, weight, bias)
         return result
     found = op.MatMul(x, op.Transpose(weight))
@@ -53,7 +53,7 @@ def addmm(
     x: ir.Value, left: ir.Value, right: ir.Value, beta: float = 1.0, alpha: float = 1.0
 ) -> ir.Value:
     """Return beta * x + alpha * left @ right. Shapes: `x` broadcast to [M, N], [M, K], [K, N]."""
-    if left.dtype not in _WHOLE:
+    if not _WHOLE.issuperset((left.dtype, right.dtype)):
         result: ir.Value = aten_addmm(x, left, right, beta, alpha)
         return result
     found = op.Mul(op.MatMul(left, right), number(alpha, left))
