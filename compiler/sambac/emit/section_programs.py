@@ -13,7 +13,7 @@ from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionModel, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature
 from sambac.variants.byte_products import FEATURE, ByteProducts
-from sambac.variants.chunks import PROCESSOR, UpdateInChunks
+from sambac.variants.chunks import PROCESSOR, UpdateInChunks, has_rows
 from sambac.variants.terms import Assumed, Terms
 
 _Key = tuple[FormalProgram, CallForm]
@@ -46,13 +46,17 @@ def section_programs(
                 continue
             formal, form = source.program(sets), _call_form(sets, plan.values, given)
             made = terms.programs(source, sets, _in_place(sets, plan)) if terms else ()
+            large = kind is SectionType.OPT and _reads_rows(source, sets)
             chosen = (
                 _variant(shelf.add(item, form, requires), assumed, index)
                 for assumed, section in made
-                for requires, item in (*_by_rows(section), ((), section.program()))
+                for requires, item in (
+                    *(_by_rows(section) if large else ()),
+                    ((), section.program()),
+                )
             )
             blocks = _in_blocks(source, sets) if plan.lowered.states else ()
-            by_rows = _by_rows(source.model(sets)) if kind is SectionType.OPT else ()
+            by_rows = _by_rows(source.model(sets)) if large else ()
             others = (*blocks, *_in_bytes(source, sets), *by_rows)
             choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
     return tuple(shelf.programs), choices
@@ -110,6 +114,10 @@ def _sections(graph: PlannedGraph) -> Iterator[tuple[SectionType, LiveSets]]:
     for stage in graph.stages:
         for section, sets in zip(stage.sections.sections, stage.live_sets, strict=True):
             yield section.type, sets
+
+
+def _reads_rows(source: SectionSource, sets: LiveSets) -> bool:
+    return any(has_rows(source.values[name]) for name in sets.live_in)
 
 
 def _by_rows(section: SectionModel) -> Iterator[_Made]:

@@ -44,27 +44,7 @@ def cut_behind(rebuilt: Rebuilt, number: int) -> Fact:
         return Fact(
             _TOPIC, "At O0 every operator is a section of its own.", {"cut": "level", "level": "O0"}
         )
-    if rebuilt.place[following][0] is not stage:
-        before = f"The next section, {quoted(other.name)}, was planned apart from this one:"
-        return _apart(rebuilt, before)
     return _Border(rebuilt, stage, at).reason(quoted(other.name))
-
-
-def _apart(rebuilt: Rebuilt, before: str) -> Fact:
-    """Say who asked for two stages where one type of section goes on; `before` begins it."""
-    breaks = option(rebuilt, "section_breaks")
-    if isinstance(breaks, list) and breaks:
-        named = ", ".join(quoted(str(each)) for each in breaks)
-        return Fact(_TOPIC, f"{before} section_breaks ask for cuts: {named}.", {"cut": "break"})
-    reductions = sum(s.type is SectionType.REDUCE for s in rebuilt.program.sections)
-    if reductions > 1:
-        return Fact(
-            _TOPIC,
-            f"{before} gradients are reduced in {reductions} parts, and what reads them is "
-            "cut likewise, so that it need not wait for all of them.",
-            {"cut": "reductions", "reductions": reductions},
-        )
-    return Fact(_TOPIC, f"{before} nothing in the file says why.", {"cut": "unknown"})
 
 
 def option(rebuilt: Rebuilt, name: str) -> object:
@@ -172,6 +152,7 @@ class _Border:
 
     def _asked(self, following: str) -> Fact:
         """Say why two sections that fit on the chip together are two all the same."""
+        breaks = option(self._rebuilt, "section_breaks")
         together = f"It fits on the chip together with the next section, {following}, but"
         if option(self._rebuilt, "level") == "O1":
             return Fact(
@@ -180,7 +161,20 @@ class _Border:
                 "share a section.",
                 {"cut": "module"},
             )
-        return _apart(self._rebuilt, together)
+        if isinstance(breaks, list) and breaks:
+            named = ", ".join(quoted(str(each)) for each in breaks)
+            return Fact(
+                _TOPIC, f"{together} section_breaks ask for cuts: {named}.", {"cut": "break"}
+            )
+        reductions = sum(s.type is SectionType.REDUCE for s in self._rebuilt.program.sections)
+        if reductions > 1:
+            return Fact(
+                _TOPIC,
+                f"{together} gradients are reduced in {reductions} parts, and what reads them is "
+                "cut likewise, so that it need not wait for all of them.",
+                {"cut": "reductions", "reductions": reductions},
+            )
+        return Fact(_TOPIC, f"{together} nothing in the file says why.", {"cut": "unknown"})
 
 
 def excess(use: Use, limits: Limits) -> dict[str, int]:

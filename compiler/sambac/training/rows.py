@@ -7,11 +7,11 @@ from __future__ import annotations
 
 ROW_BYTES = 1 << 19
 """Of the longest row: a handful of these fits the second-level cache of most processors."""
+SHORTEST_BYTES = ROW_BYTES // 4
+"""Of the shortest row: for shorter ones, to begin with a row takes what the cache saves."""
 _LEAST_BYTES = 1 << 22
 """What a vector needs to be worth it: smaller ones stay in a cache from operator to operator."""
 _ALIGNMENT = 64
-_SHORTEST = 4
-"""A row is at least this part of `ROW_BYTES`."""
 
 
 def in_rows(size: int, itemsize: int) -> tuple[int, ...]:
@@ -20,7 +20,7 @@ def in_rows(size: int, itemsize: int) -> tuple[int, ...]:
     Rows are equally long and begin at multiples of 64 bytes.
     """
     if size >= _LEAST_BYTES:
-        for row in range(ROW_BYTES, ROW_BYTES // _SHORTEST - 1, -_ALIGNMENT):
+        for row in range(ROW_BYTES, SHORTEST_BYTES - 1, -_ALIGNMENT):
             if size % row == 0:
                 return size // row, row // itemsize
     return (size // itemsize,)

@@ -25,7 +25,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import copy_node, static_shape, supersede
 from sambac.ops import is_elementwise
 from sambac.passes.base import Pass
-from sambac.training.rows import ROW_BYTES
+from sambac.training.rows import ROW_BYTES, SHORTEST_BYTES
 
 PROCESSOR = "processor"
 """What a program of loops requires of the host: that what runs it has caches."""
@@ -43,8 +43,9 @@ class UpdateInChunks(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model`, whose operators stand in the order in which they can run."""
         chains = [chain for chain in _chains(model.graph) if _is_closed(chain)]
+        editor = Editor(model)
         for chain in chains:
-            _rewrite(Editor(model), chain)
+            _rewrite(editor, chain)
         return ir.passes.PassResult(model, modified=bool(chains))
 
 
@@ -61,18 +62,23 @@ def _chains(graph: ir.Graph) -> Iterator[list[ir.Node]]:
             yield chain
 
 
+def has_rows(value: ir.Value) -> bool:
+    """Tell whether `value` is a matrix of such rows as large vectors are laid out in."""
+    shape = static_shape(value)
+    if shape is None or len(shape) != 2 or shape[0] < 2 or value.dtype is None:
+        return False
+    return SHORTEST_BYTES <= shape[1] * value.dtype.itemsize <= ROW_BYTES
+
+
 def _is_by_rows(node: ir.Node) -> bool:
     """Tell whether each row of the result follows from rows, numbers of rows and numbers."""
     made = node.outputs[0]
     shape = static_shape(made)
-    if len(node.outputs) != 1 or not is_elementwise(node.domain, node.op_type):
+    if not has_rows(made) or shape is None or len(node.outputs) != 1:
         return False
-    if shape is None or len(shape) != 2 or shape[0] < 2 or made.dtype is None:
-        return False
-    row = shape[1] * made.dtype.itemsize
-    return ROW_BYTES // 4 <= row <= ROW_BYTES and all(
-        static_shape(value) in (shape, (shape[0], 1), (1,), ()) for value in node.inputs if value
-    )
+    read = (static_shape(value) for value in node.inputs if value is not None)
+    fits = all(each in (shape, (shape[0], 1), (1,), ()) for each in read)
+    return fits and is_elementwise(node.domain, node.op_type)
 
 
 def _shaped(node: ir.Node, shape: tuple[int, ...] | None) -> Iterator[ir.Value]:
@@ -89,7 +95,7 @@ def _is_closed(chain: Sequence[ir.Node]) -> bool:
 
 
 def _rewrite(editor: Editor, chain: Sequence[ir.Node]) -> None:
-    made = [node.outputs[0] for node in chain]
+    made = dict.fromkeys(node.outputs[0] for node in chain)
     results = [value for value in made if value.is_graph_output()]
     read = dict.fromkeys(value for node in chain for value in node.inputs if value is not None)
     rows = [value for value in read if value not in made and prod(static_shape(value) or ()) > 1]

@@ -26,8 +26,8 @@ Dropouts whose rate is zero when a module is exported are left out, and the user
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor, fx
@@ -41,10 +41,6 @@ _aten = torch.ops.aten
 _UNIFORM = (_aten.rand.default, _aten.rand_like.default)
 _BELOW = (_aten.lt.Scalar, _aten.le.Scalar)
 _ABOVE = (_aten.gt.Scalar, _aten.ge.Scalar)
-
-
-_GENERATOR = re.compile("_?generator")
-"""How the names of overloads say that numbers are those of a generator, which may be None."""
 
 
 def require_common_generator(program: ExportedProgram, name: str) -> None:
@@ -63,11 +59,24 @@ def leave_generators_out(program: ExportedProgram) -> None:
     rand(size, generator=None), as libraries write it, is an operator beside rand(size).
     """
     for node, operator in _calls(program):
-        packet, overload = operator.overloadpacket, operator._overloadname
-        plain = _GENERATOR.sub("", overload) or "default"
-        if plain != overload and plain in packet.overloads():
-            node.target = getattr(packet, plain)
+        plain = _without_generator(operator)
+        if plain is not None:
+            node.target = plain
             node.kwargs = {key: value for key, value in node.kwargs.items() if key != "generator"}
+
+
+def _without_generator(operator: OpOverload) -> OpOverload | None:
+    """Return the operator beside `operator` that takes the same, but no generator."""
+    taken = _names(operator)
+    if "generator" not in taken:
+        return None
+    others = map(partial(getattr, operator.overloadpacket), operator.overloadpacket.overloads())
+    wanted = [name for name in taken if name != "generator"]
+    return next((other for other in others if _names(other) == wanted), None)
+
+
+def _names(operator: OpOverload) -> list[str]:
+    return [argument.name for argument in operator._schema.arguments]
 
 
 def _calls(program: ExportedProgram) -> Iterator[tuple[fx.Node, OpOverload]]:
@@ -80,8 +89,7 @@ def _calls(program: ExportedProgram) -> Iterator[tuple[fx.Node, OpOverload]]:
 
 def _arguments(node: fx.Node, operator: OpOverload) -> dict[str, object]:
     """Return what an operator is given, by the names of its arguments."""
-    names = [argument.name for argument in operator._schema.arguments]
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    return {**dict(zip(_names(operator), node.args, strict=False)), **node.kwargs}
 
 
 def name_draws(program: ExportedProgram) -> None:
