@@ -60,7 +60,7 @@ def lower_lrn(editor: Editor, node: ir.Node) -> str | None:
         return "the power is not made of square roots, or its base may not be positive"
     size = int_attribute(node, "size", 1)
     stem = node.outputs[0].name
-    weight = editor.initializer(_band(channels, size, alpha / size), f"{stem}_window")
+    weight = editor.initializer(band(channels, size, alpha / size), f"{stem}_window")
     offset = editor.initializer(np.full(channels, bias, np.float32), f"{stem}_bias")
     square = editor.op("Mul", x, x, like=x)
     base = editor.op("Conv", square, weight, offset, like=x)
@@ -68,7 +68,7 @@ def lower_lrn(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
-def _band(channels: int, size: int, value: float) -> Array:
+def band(channels: int, size: int, value: float) -> Array:
     """Return W [C, C, 1, 1]: `value` where an input channel is in an output channel's window."""
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     distance = np.arange(channels)[None, :] - np.arange(channels)[:, None]

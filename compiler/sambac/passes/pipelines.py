@@ -59,6 +59,7 @@ from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
+from .spell_neighbours import SpellNeighbours
 from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
 from .sum_products import SumProducts
 from .unsigned_weights import UnsignedWeights
@@ -76,6 +77,7 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellLetters(),  # not for speed: the operator gives wrong shapes
     SpellResizing(),  # likewise
     GatherStrings(),  # not for speed: the operator leaves results unwritten
+    SpellNeighbours(),  # not for speed: the kernel takes images and odd windows alone
     GiveBias(),  # not for speed: the operator ends the process
     StepsFirst(),  # likewise
     CheckRanks(),
