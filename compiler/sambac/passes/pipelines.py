@@ -40,6 +40,7 @@ from .insert_casts import InsertCasts
 from .join_linears import JoinLinears
 from .join_pads import JoinPads
 from .keep_gates import KeepGates, LowerKeptGates
+from .keep_pads import KeepPads
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .lower_activations import LowerActivations
@@ -138,6 +139,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     EmptySums(),  # not for speed: the operators give wrong results
     OpenProducts(),  # not for speed: the operators leave results unwritten
     FullDropouts(),  # not for speed: onnxruntime has none of rate 1
+    KeepPads(),  # not for speed: onnxruntime gives wrong results
     CastBeforeProducts(),  # not for speed: the operators end the process
     *_MOVE_LINEAR,
     ConvolveRows(),

@@ -50,8 +50,8 @@ def _in_even_window(editor: Editor, node: ir.Node, x: ir.Value, size: int) -> ir
     channels, dtype = _size(x, 1), (x.dtype or ir.DataType.FLOAT).numpy()
     if channels is None:
         raise CompileError(
-            f"LRN '{node.name}'{place_of(node)} has a window of {size}, an even number, on an unknown number "
-            "of channels; give the input its channels, or make the window odd"
+            f"LRN '{node.name}'{place_of(node)} has a window of {size}, an even number, on an "
+            "unknown number of channels; give the input its channels, or make the window odd"
         )
     rows = _flat(editor, x)
     window = band(channels, size, float_attribute(node, "alpha", 1e-4) / size)
