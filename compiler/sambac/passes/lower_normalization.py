@@ -22,6 +22,12 @@ for float32 of known shape, since opset 21 (before, scale and bias had an elemen
 16-bit numbers are float32 ones meanwhile. The body that ONNX defines takes E[x^2] - E[x]^2 for the
 variance, which loses all digits where the mean is large, and a dozen operators; the kernel takes
 the mean of (x - E[x])^2.
+
+Normalisation by mean and deviation as what it means (`LowerMeanVariance`). With c = x - mean(x),
+
+    MeanVarianceNormalization(x)  ->  c / (Sqrt(mean(c * c)) + 1e-9)
+
+onnxruntime's kernel adds no 1e-9: where all numbers are equal it gives NaN instead of 0.
 """
 
 from __future__ import annotations
@@ -168,3 +174,37 @@ class LowerGroupNormalization(RulePass):
         if result.modified:
             infer(model)
         return result
+
+
+_AXES_ARE_INPUTS = 18
+_AXES = (0, 2, 3)
+
+
+def lower_mean_variance(editor: Editor, node: ir.Node) -> str | None:
+    """MeanVarianceNormalization(x) -> c / (Sqrt(mean(c * c)) + 1e-9), c = x - mean(x)."""
+    x = node.inputs[0]
+    if x is None or x.shape is None or x.dtype is None:
+        return "the input is of unknown rank or type"
+    named, rank = node.attributes.get("axes"), len(x.shape)
+    axes = [axis % rank for axis in (_AXES if named is None else named.as_ints())]
+    centred = editor.op("Sub", x, _mean(editor, x, axes), like=x)
+    deviation = editor.op("Sqrt", _mean(editor, editor.op("Mul", centred, centred, like=x), axes))
+    least = np.array(1e-9, x.dtype.numpy())
+    editor.replace(node, "Div", centred, editor.op("Add", deviation, least, like=deviation))
+    return None
+
+
+def _mean(editor: Editor, x: ir.Value, axes: list[int]) -> ir.Value:
+    if editor.opset >= _AXES_ARE_INPUTS:
+        return editor.op("ReduceMean", x, axes, keepdims=1)
+    return editor.op("ReduceMean", x, axes=axes, keepdims=1)
+
+
+@dataclass(frozen=True)
+class LowerMeanVariance(RulePass):
+    """Rewrite normalisation by mean and deviation to operators that divide by no zero."""
+
+    name: ClassVar[str] = "lower_mean_variance"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
+        "MeanVarianceNormalization": (lower_mean_variance,)
+    }

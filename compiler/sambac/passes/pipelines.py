@@ -46,7 +46,7 @@ from .lift_constants import LiftConstants
 from .lower_activations import LowerActivations
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_einsum import LowerEinsum
-from .lower_normalization import LowerGroupNormalization, LowerLrn
+from .lower_normalization import LowerGroupNormalization, LowerLrn, LowerMeanVariance
 from .lower_opset import LowerOpset
 from .make_scatters_deterministic import MakeScattersDeterministic
 from .merge_chains import CastBeforeProducts, GatherShuffles, MergeChains
@@ -141,6 +141,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     FullDropouts(),  # not for speed: onnxruntime has none of rate 1
     KeepPads(),  # not for speed: onnxruntime gives wrong results
     CastBeforeProducts(),  # not for speed: the operators end the process
+    LowerMeanVariance(),  # not for speed: the operator divides by zero
     *_MOVE_LINEAR,
     ConvolveRows(),
     LowerLrn(),
