@@ -30,7 +30,9 @@ def vector_norm(
     `dtype`, if not negative, is the number of ONNX of the type to compute in.
     """
     if ord in _EXPORTED:
-        result: ir.Value = aten_linalg_vector_norm(x, ord, dim, keepdim, dtype)
+        # Without axes the exporter flattens x, and forgets to keep them.
+        axes = _wanted(x, dim) if rank(x) else None
+        result: ir.Value = aten_linalg_vector_norm(x, ord, axes, keepdim, dtype)
         return result
     if dtype >= 0:
         x = typed(op.Cast(x, to=dtype), x)
@@ -39,8 +41,8 @@ def vector_norm(
     if ord in _EXTREMA:
         return _extreme(x, _EXTREMA[ord], _wanted(x, dim), keepdim)
     at_zero = 0.0 if ord > 0 else math.inf
-    axes = constant(np.asarray(_wanted(x, dim), np.int64))
-    total = op.ReduceSum(_power(size, ord, at_zero), axes, keepdims=int(keepdim))
+    along = constant(np.asarray(_wanted(x, dim), np.int64))
+    total = op.ReduceSum(_power(size, ord, at_zero), along, keepdims=int(keepdim))
     return _power(total, 1 / ord, at_zero)
 
 
