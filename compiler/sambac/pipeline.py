@@ -15,6 +15,7 @@ checker that shares no code with its planner. Data flows one way: no stage looks
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -53,6 +54,7 @@ from .passes.pipelines import (
 from .passes.precision import raise_for_rounding, rounding
 from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext, watching
+from .planning.chips import slower_together
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
@@ -142,6 +144,8 @@ def _finish(
     plan = plan_program(lowered, options, report)
     report("estimate")
     costs = estimate(plan, arch)
+    told = (*costs.warnings, *slower_together(plan, costs, options))
+    costs = replace(costs, warnings=told)
     report("emit")
     program = emit(plan, costs, made_by, arch)
     require("emit", pef.check_program(program))
