@@ -15,7 +15,6 @@ checker that shares no code with its planner. Data flows one way: no stage looks
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 
 import onnx_ir as ir
 
@@ -54,7 +53,7 @@ from .passes.pipelines import (
 from .passes.precision import raise_for_rounding, rounding
 from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext, watching
-from .planning.chips import slower_together
+from .planning.chips import compared_with_one
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
@@ -144,8 +143,8 @@ def _finish(
     plan = plan_program(lowered, options, report)
     report("estimate")
     costs = estimate(plan, arch)
-    told = (*costs.warnings, *slower_together(plan, costs, options))
-    costs = replace(costs, warnings=told)
+    if arch.chips > 1:
+        costs = compared_with_one(plan, costs, options)
     report("emit")
     program = emit(plan, costs, made_by, arch)
     require("emit", pef.check_program(program))

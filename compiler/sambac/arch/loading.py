@@ -223,21 +223,19 @@ def of_chips(arch: Arch, chips: int) -> Arch:
     def times(constant: Constant) -> Constant:
         return replace(constant, value=constant.value * chips / arch.chips)
 
+    own = arch.regions.keys() - {RegionKind.HOST}  # what each chip has for itself
     return replace(
         arch,
         chips=chips,
         pcus=times(arch.pcus),
         pmus=times(arch.pmus),
         peak_flops=times(arch.peak_flops),
-        regions={
-            kind: each if kind is RegionKind.HOST else times(each)
-            for kind, each in arch.regions.items()
-        },
-        tiers={
-            kind: each
-            if kind is RegionKind.HOST
-            else replace(each, bandwidth=each.bandwidth and times(each.bandwidth))
-            for kind, each in arch.tiers.items()
+        regions=arch.regions | {kind: times(arch.regions[kind]) for kind in own},
+        tiers=arch.tiers
+        | {
+            kind: replace(tier, bandwidth=tier.bandwidth and times(tier.bandwidth))
+            for kind, tier in arch.tiers.items()
+            if kind in own
         },
         stream_bandwidth=arch.stream_bandwidth and times(arch.stream_bandwidth),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -17,25 +16,25 @@ from .plans import CostReport, ProgramPlan
 from .program import plan_program
 
 
-def slower_together(plan: ProgramPlan, costs: CostReport, options: CompileOptions) -> Iterator[str]:
-    """Say where one chip is modelled to be faster than those that the options ask for."""
-    if (options.n_chips or 1) == 1:
-        return
+def compared_with_one(plan: ProgramPlan, costs: CostReport, options: CompileOptions) -> CostReport:
+    """Return the costs of several chips with a warning where one is modelled to be faster."""
     together = _calls(plan, costs)
     try:
         alone = _on_one_chip(plan, options)
     except CompileError:  # it has no room for this
-        return
+        return costs
     times = [sum(call.latency for call in calls) for calls in (alone, together)]
-    if times[0] < times[1]:
-        one, all_chips, links = (
-            human_time(1e6 * seconds) for seconds in (*times, sum(call.link for call in together))
-        )
-        yield (
-            f"{options.n_chips} chips are modelled to take {all_chips} for a run of all graphs, "
-            f"{links} of it for collectives between them, and one chip {one}; leave out n_chips "
-            "(--n-chips) for that"
-        )
+    if times[0] >= times[1]:
+        return costs
+    one, several, links = (
+        human_time(1e6 * seconds) for seconds in (*times, sum(call.link for call in together))
+    )
+    told = (
+        f"{options.n_chips} chips are modelled to take {several} for a run of all graphs, {links} "
+        f"of it for collectives between them, and one chip {one}; leave out n_chips (--n-chips) "
+        "for that"
+    )
+    return replace(costs, warnings=(*costs.warnings, told))
 
 
 def _on_one_chip(plan: ProgramPlan, options: CompileOptions) -> list[Estimate]:
