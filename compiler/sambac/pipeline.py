@@ -53,6 +53,7 @@ from .passes.pipelines import (
 from .passes.precision import raise_for_rounding, rounding
 from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext, watching
+from .planning.chips import compared_with_one
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
 from .planning.program import plan_program
@@ -142,6 +143,8 @@ def _finish(
     plan = plan_program(lowered, options, report)
     report("estimate")
     costs = estimate(plan, arch)
+    if arch.chips > 1:
+        costs = compared_with_one(plan, costs, options)
     report("emit")
     program = emit(plan, costs, made_by, arch)
     require("emit", pef.check_program(program))

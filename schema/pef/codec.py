@@ -164,6 +164,7 @@ _GRAPH = Rows(
         "role": Enums(p.GraphRole),
         "policy_latency": _F64,
         "chip_calls": _INDICES,
+        "stage_calls": _INDICES,
     },
 )
 _ARGIN = Rows(

@@ -156,7 +156,9 @@ class NamedGraph:
 
     `model` is the name of its model where a program has several, and empty in a program of one. The
     graphs of one model have different roles. `name` is how the graph is called.
-    With each of `chip_calls` the next chip of a pipeline begins, on memory of its own.
+    With each of `chip_calls` the next chip of a pipeline begins, on memory of its own. With each of
+    `stage_calls` planning began anew though the type of sections stays: where somebody asked for a
+    break, or where what reads gradients is cut as they are reduced.
     Where regions were chosen by cost, `policy_latency` is the modelled seconds of its calls with
     all in HBM but what moves the fewest bytes, weights last. Else it is 0.
     """
@@ -170,6 +172,7 @@ class NamedGraph:
     role: GraphRole = GraphRole.INFERENCE
     policy_latency: float = 0.0
     chip_calls: tuple[int, ...] = ()
+    stage_calls: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

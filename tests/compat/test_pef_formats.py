@@ -39,6 +39,7 @@ from pef_formats_stated import (
     format_0_7_chips,
     format_0_8,
     format_0_9,
+    format_0_10,
 )
 
 import pef
@@ -65,6 +66,7 @@ FORMATS: dict[str, tuple[tuple[int, int], Callable[[], pef.Program]]] = {
     "format_0_7_chips": ((0, 7), format_0_7_chips),
     "format_0_8": ((0, 8), format_0_8),
     "format_0_9": ((0, 9), format_0_9),
+    "format_0_10": ((0, 10), format_0_10),
 }
 
 

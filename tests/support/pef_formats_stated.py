@@ -116,6 +116,13 @@ def format_0_9() -> pef.Program:
     )
 
 
+def format_0_10() -> pef.Program:
+    """Two sections of one type, the second of which was planned by itself."""
+    program = format_0_3()
+    (graph,) = program.graphs
+    return replace(program, graphs=(replace(graph, stage_calls=(1,)),))
+
+
 def format_0_7_chips() -> pef.Program:
     """The same pipeline, which the record of the compilation told until 0.7."""
     program = format_0_8()

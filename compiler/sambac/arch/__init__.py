@@ -10,6 +10,7 @@ from .loading import (
     builtin_archs,
     load_arch,
     load_device,
+    of_chips,
     parse_arch,
     sized,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "device_numbers",
     "load_arch",
     "load_device",
+    "of_chips",
     "parse_arch",
     "sized",
 ]

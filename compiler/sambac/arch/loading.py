@@ -196,7 +196,7 @@ def sized(arch: Arch, tiles: int | None, chips: int) -> Arch:
     """Return a part of `arch`, or several of it as one; see `load_device`."""
     if tiles is not None:
         arch = _on_tiles(arch, tiles)
-    return arch if chips == 1 else _of_chips(arch, chips)
+    return arch if chips == 1 else of_chips(arch, chips)
 
 
 def _on_tiles(arch: Arch, tiles: int) -> Arch:
@@ -208,37 +208,37 @@ def _on_tiles(arch: Arch, tiles: int) -> Arch:
             f"num_tiles (--num-tiles) is {tiles}, but {arch.name} has {arch.tiles.value:g} tiles."
         )
     share = tiles / arch.tiles.value
+
+    def part(constant: Constant, least: float = 0.0) -> Constant:
+        return replace(constant, value=max(constant.value * share, least))
+
     return replace(
-        arch,
-        pcus=_times(arch.pcus, share, least=1),
-        pmus=_times(arch.pmus, share, least=1),
-        peak_flops=_times(arch.peak_flops, share),
+        arch, pcus=part(arch.pcus, 1), pmus=part(arch.pmus, 1), peak_flops=part(arch.peak_flops)
     )
 
 
-def _of_chips(arch: Arch, chips: int) -> Arch:
+def of_chips(arch: Arch, chips: int) -> Arch:
+    """Return so many chips as one; `arch` may be several already."""
+
+    def times(constant: Constant) -> Constant:
+        return replace(constant, value=constant.value * chips / arch.chips)
+
+    own = arch.regions.keys() - {RegionKind.HOST}  # what each chip has for itself
     return replace(
         arch,
         chips=chips,
-        pcus=_times(arch.pcus, chips),
-        pmus=_times(arch.pmus, chips),
-        peak_flops=_times(arch.peak_flops, chips),
-        regions={
-            kind: each if kind is RegionKind.HOST else _times(each, chips)
-            for kind, each in arch.regions.items()
+        pcus=times(arch.pcus),
+        pmus=times(arch.pmus),
+        peak_flops=times(arch.peak_flops),
+        regions=arch.regions | {kind: times(arch.regions[kind]) for kind in own},
+        tiers=arch.tiers
+        | {
+            kind: replace(tier, bandwidth=tier.bandwidth and times(tier.bandwidth))
+            for kind, tier in arch.tiers.items()
+            if kind in own
         },
-        tiers={
-            kind: each
-            if kind is RegionKind.HOST
-            else replace(each, bandwidth=each.bandwidth and _times(each.bandwidth, chips))
-            for kind, each in arch.tiers.items()
-        },
-        stream_bandwidth=arch.stream_bandwidth and _times(arch.stream_bandwidth, chips),
+        stream_bandwidth=arch.stream_bandwidth and times(arch.stream_bandwidth),
     )
-
-
-def _times(constant: Constant, factor: float, *, least: float = 0) -> Constant:
-    return replace(constant, value=max(constant.value * factor, least))
 
 
 def arch_text(name_or_path: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import onnx_ir as ir
 
@@ -37,6 +38,7 @@ from sambac.graph.origins import noted_origins
 from sambac.planning.plans import (
     CostReport,
     LiveSets,
+    PlannedGraph,
     PlannedSection,
     PlannedStage,
     ProgramPlan,
@@ -332,7 +334,18 @@ def _named_graphs(
             role=source.role,
             policy_latency=seconds,
             chip_calls=graph.chip_calls,
+            stage_calls=tuple(_stage_calls(graph)),
         )
+
+
+def _stage_calls(graph: PlannedGraph) -> Iterator[int]:
+    """Yield the calls with which a stage begins behind one of the same type of sections."""
+    kinds = [
+        stage.sections.sections[n].type for stage in graph.stages for n in stage.sections.schedule
+    ]
+    for start in accumulate(len(stage.calls) for stage in graph.stages[:-1]):
+        if kinds[start] is kinds[start - 1]:
+            yield graph.first_call + start
 
 
 def _argins(steps: Iterable[StepFacts], index: Mapping[str, int]) -> Iterator[Argin]:

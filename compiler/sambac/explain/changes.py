@@ -10,7 +10,7 @@ from typing import get_args
 from pef import dtypes
 from pef.program import SectionType
 from pef.text import plural
-from sambac.arch import Arch, Constant
+from sambac.arch import Arch, Constant, of_chips
 from sambac.options import Level
 from sambac.planning.plans import PlannedStage, SectionCost
 from sambac.planning.view import OpFacts, ValueFacts, ValueRole
@@ -157,7 +157,7 @@ def twice_the_batch(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
     what, how = "Twice the batch", "compile it for a larger batch"
     level = _level(rebuilt)
     if level is not None and option(rebuilt, "mapping") != "spatial":
-        took, count = _cut_anew(rebuilt, calls, doubled, level)
+        took, count = _cut_anew(rebuilt, calls, doubled, (rebuilt.arch, level))
         yield WhatIf(what, f"{how}; planned anew", took, count, _TWICE)
     else:
         took = _time(rebuilt, rebuilt.costs(stages=doubled), calls)
@@ -216,15 +216,27 @@ def _level(rebuilt: Rebuilt) -> Level | None:
 
 
 def _planned(rebuilt: Rebuilt, calls: Sequence[int]) -> Iterator[WhatIf]:
-    """Yield what makes the planner cut otherwise: another level, a larger chip."""
+    """Yield what makes the planner cut otherwise: another level, a larger chip, one alone."""
     level = _level(rebuilt)
     if level is None:
         return
     plans = [stage.plan for stage in rebuilt.stages]
+    if (alone := _one_chip(rebuilt)) is not None:
+        took, count = _cut_anew(rebuilt, calls, plans, (alone, level))
+        yield WhatIf("One chip alone", "without --n-chips; planned anew", took, count)
     same = [("Level O3", "sambac compile -O3", rebuilt.arch)]
     for what, how, arch in _larger(rebuilt.arch) if level == "O3" else same:
         took, count = _planned_anew(rebuilt, calls, plans, arch)
         yield WhatIf(what, f"{how}; planned anew", took, count)
+
+
+def _one_chip(rebuilt: Rebuilt) -> Arch | None:
+    """Return one chip of several, if it has room for what lies in each of their memories."""
+    alone = of_chips(rebuilt.arch, 1)
+    used = {region.kind: region.used for region in rebuilt.program.regions}
+    fits = all(used.get(kind, 0) <= there for kind, there in alone.capacities.items())
+    several = rebuilt.arch.chips > 1 and option(rebuilt, "mapping") != "spatial"
+    return alone if several and fits else None
 
 
 def _larger(arch: Arch) -> Iterator[tuple[str, str, Arch]]:
@@ -245,10 +257,13 @@ def _planned_anew(
 
 
 def _cut_anew(
-    rebuilt: Rebuilt, calls: Sequence[int], plans: Sequence[PlannedStage], level: Level
+    rebuilt: Rebuilt,
+    calls: Sequence[int],
+    plans: Sequence[PlannedStage],
+    how: tuple[Arch, Level],
 ) -> tuple[float, int]:
-    """Return the seconds and sections of the graphs of `calls`, with `plans` cut at `level`."""
-    arch = rebuilt.arch
+    """Return the seconds and sections of the graphs of `calls`, with `plans` cut as `how` says."""
+    arch, level = how
     cut = [cut_anew(plan, arch, level) for plan in _called(rebuilt, calls, plans)]
     return _took(rebuilt, cut, arch)
 

@@ -44,7 +44,39 @@ def cut_behind(rebuilt: Rebuilt, number: int) -> Fact:
         return Fact(
             _TOPIC, "At O0 every operator is a section of its own.", {"cut": "level", "level": "O0"}
         )
+    if rebuilt.place[following][0] is not stage:
+        return _planned_apart(rebuilt, following)
     return _Border(rebuilt, stage, at).reason(quoted(other.name))
+
+
+def _planned_apart(rebuilt: Rebuilt, following: int) -> Fact:
+    """Return why the section `following` was planned apart from the one before it."""
+    program = rebuilt.program
+    name = quoted(program.sections[following].name)
+    graph = program.graphs[rebuilt.place[following][0].graph]
+    if following in [program.schedule[call] for call in graph.chip_calls]:
+        text = f"The next chip of the pipeline begins with the next section, {name}."
+        return Fact(_TOPIC, text, {"cut": "chip"})
+    why, numbers = _why_apart(rebuilt, program.sections[following].type)
+    return Fact(_TOPIC, f"The next section, {name}, was planned by itself: {why}.", numbers)
+
+
+def _why_apart(rebuilt: Rebuilt, kind: SectionType) -> tuple[str, dict[str, Number]]:
+    """Return why sections of one type were planned in parts, as far as the file says."""
+    if kind is SectionType.FWD:
+        asked = [
+            f"{name} ask for cuts: {', '.join(quoted(str(each)) for each in found)}"
+            for name in ("section_breaks", "chip_breaks")
+            if isinstance(found := option(rebuilt, name), list) and found
+        ]
+        if asked:
+            return " and ".join(asked), {"cut": "break"}
+    parts = sum(section.type is SectionType.REDUCE for section in rebuilt.program.sections)
+    if parts > 1 and kind is not SectionType.FWD:
+        why = f"gradients are reduced in {parts} parts, and what reads them is cut likewise"
+        waits = "so that it need not wait for all of them"
+        return f"{why}, {waits}", {"cut": "reductions", "reductions": parts}
+    return "nothing in the file says why", {"cut": "unknown"}
 
 
 def option(rebuilt: Rebuilt, name: str) -> object:
@@ -71,6 +103,7 @@ class _Border:
         self._values = value_use(stage.plan.view, self._limits)
         sections = stage.plan.sections.sections
         self._before, self._behind = sections[at].groups, sections[at + 1].groups
+        self._kind = sections[at].type
 
     def reason(self, following: str) -> Fact:
         """Return why the cut is here; `following` is how the next section is called."""
@@ -152,7 +185,6 @@ class _Border:
 
     def _asked(self, following: str) -> Fact:
         """Say why two sections that fit on the chip together are two all the same."""
-        breaks = option(self._rebuilt, "section_breaks")
         together = f"It fits on the chip together with the next section, {following}, but"
         if option(self._rebuilt, "level") == "O1":
             return Fact(
@@ -161,20 +193,9 @@ class _Border:
                 "share a section.",
                 {"cut": "module"},
             )
-        if isinstance(breaks, list) and breaks:
-            named = ", ".join(quoted(str(each)) for each in breaks)
-            return Fact(
-                _TOPIC, f"{together} section_breaks ask for cuts: {named}.", {"cut": "break"}
-            )
-        reductions = sum(s.type is SectionType.REDUCE for s in self._rebuilt.program.sections)
-        if reductions > 1:
-            return Fact(
-                _TOPIC,
-                f"{together} gradients are reduced in {reductions} parts, and what reads them is "
-                "cut likewise, so that it need not wait for all of them.",
-                {"cut": "reductions", "reductions": reductions},
-            )
-        return Fact(_TOPIC, f"{together} nothing in the file says why.", {"cut": "unknown"})
+        # Files before format 0.10 do not say what was planned apart.
+        why, numbers = _why_apart(self._rebuilt, self._kind)
+        return Fact(_TOPIC, f"{together} {why}.", numbers)
 
 
 def excess(use: Use, limits: Limits) -> dict[str, int]:

@@ -133,9 +133,10 @@ def _cheapest(
     choices = np.concatenate((ends, begins - size, np.array([0, ceiling - size], dtype=np.int64)))
     choices = choices[(choices >= 0) & (choices <= ceiling - size)]
     # Displaced are those that begin below the end of the choice less those that end before it.
-    by_begin, by_end = np.argsort(begins, kind="stable"), np.argsort(ends, kind="stable")
-    below = _running_sum(weights[by_begin])[np.searchsorted(begins[by_begin], choices + size)]
-    before = _running_sum(weights[by_end])[np.searchsorted(ends[by_end], choices, side="right")]
+    # In which order equal ones come makes no difference to the sums up to them.
+    by_begin, by_end = begins.argsort(), ends.argsort()
+    below = _running_sum(weights[by_begin])[begins[by_begin].searchsorted(choices + size)]
+    before = _running_sum(weights[by_end])[ends[by_end].searchsorted(choices, side="right")]
     cost = below - before
     lowest = int(cost.min())
     cheapest = choices[cost == lowest]
@@ -147,5 +148,5 @@ def _cheapest(
 def _running_sum(weights: Ints) -> Ints:
     """Return the sums of the first 0, 1, 2, ... weights."""
     sums = np.zeros(len(weights) + 1, dtype=np.int64)
-    np.cumsum(weights, out=sums[1:])
+    weights.cumsum(out=sums[1:])
     return sums

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from math import ceil
 
 from pef import dtypes
@@ -227,15 +228,18 @@ def homes_of(
 
 def _seconds(plan: ProgramPlan, sections: Sequence[SectionCost]) -> tuple[float, ...]:
     """Return what each graph takes, with these estimates of all sections."""
-    found, first = [], 0
+    return tuple(sum(call.latency for call in calls) for calls in calls_of(plan, sections))
+
+
+def calls_of(plan: ProgramPlan, sections: Sequence[SectionCost]) -> Iterator[list[Estimate]]:
+    """Yield the estimates of the calls of each graph, from those of all sections."""
+    left = iter(sections)
     for graph in plan.graphs:
-        total = 0.0
+        found: list[Estimate] = []
         for stage in graph.stages:
-            own = sections[first : first + len(stage.sections.sections)]
-            total += sum(own[section].estimate.latency for section in stage.sections.schedule)
-            first += len(own)
-        found.append(total)
-    return tuple(found)
+            own = [cost.estimate for cost in islice(left, len(stage.sections.sections))]
+            found += [own[section] for section in stage.sections.schedule]
+        yield found
 
 
 def _left_out(plan: ProgramPlan, arch: Arch) -> Iterator[str]:

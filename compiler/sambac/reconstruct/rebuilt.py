@@ -6,6 +6,7 @@ the estimates: made again from the rebuilt plans, they have to be those in the f
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -105,17 +106,22 @@ def _homes(program: Program, plans: StoredPlans) -> dict[str, RegionKind]:
 
 
 def _stages(program: Program, plans: StoredPlans) -> Iterator[RebuiltStage]:
-    """Yield the stretches of sections of one type in each graph."""
+    """Yield the stages of each graph: sections of one type that were planned together."""
     for number, graph in enumerate(program.graphs):
-        for _, found in groupby(_sections(program, graph), lambda at: program.sections[at].type):
-            numbers = tuple(found)
+        for numbers in _stretches(program, graph):
             yield RebuiltStage(number, _stage(program, plans, numbers), numbers)
 
 
-def _sections(program: Program, graph: NamedGraph) -> list[int]:
-    """Return the sections of a graph in the order in which they first run."""
-    calls = program.schedule[graph.first_call : graph.first_call + graph.calls]
-    return list(dict.fromkeys(calls))
+def _stretches(program: Program, graph: NamedGraph) -> Iterator[tuple[int, ...]]:
+    """Yield the sections of each stage of a graph, in the order in which they first run."""
+    first: dict[int, int] = {}
+    for call in range(graph.first_call, graph.first_call + graph.calls):
+        first.setdefault(program.schedule[call], call)
+
+    def stage(section: int) -> tuple[SectionType, int]:
+        return program.sections[section].type, bisect_right(graph.stage_calls, first[section])
+
+    return (tuple(found) for _, found in groupby(first, stage))
 
 
 def _stage(program: Program, plans: StoredPlans, numbers: Sequence[int]) -> PlannedStage:

@@ -4,7 +4,7 @@ Per table its fields, by position in the vtable: name, what it holds (the numpy 
 elements, or the name of a table), and whether it must be there.
 """
 
-VERSION = (0, 9)
+VERSION = (0, 10)
 ROOT = "Program"
 
 TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
@@ -88,6 +88,7 @@ TABLES: dict[str, tuple[tuple[str, str, bool] | None, ...]] = {
         ("role", "<u1", False),
         ("policy_latency", "<f8", False),
         ("chip_calls", "Indices", False),
+        ("stage_calls", "Indices", False),
     ),
     "OperatorLists": (
         ("count", "<u4", True),

@@ -3472,7 +3472,17 @@ class NamedGraphs(object):
             return obj
         return None
 
-def NamedGraphsStart(builder): builder.StartObject(9)
+    # NamedGraphs
+    def StageCalls(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(22))
+        if o != 0:
+            x = self._tab.Indirect(o + self._tab.Pos)
+            obj = Indices()
+            obj.Init(self._tab.Bytes, x)
+            return obj
+        return None
+
+def NamedGraphsStart(builder): builder.StartObject(10)
 def NamedGraphsAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
 def NamedGraphsStartNameVector(builder, numElems): return builder.StartVector(4, numElems, 4)
 def NamedGraphsAddInputs(builder, inputs): builder.PrependUOffsetTRelativeSlot(1, flatbuffers.number_types.UOffsetTFlags.py_type(inputs), 0)
@@ -3488,6 +3498,7 @@ def NamedGraphsStartRoleVector(builder, numElems): return builder.StartVector(1,
 def NamedGraphsAddPolicyLatency(builder, policyLatency): builder.PrependUOffsetTRelativeSlot(7, flatbuffers.number_types.UOffsetTFlags.py_type(policyLatency), 0)
 def NamedGraphsStartPolicyLatencyVector(builder, numElems): return builder.StartVector(8, numElems, 8)
 def NamedGraphsAddChipCalls(builder, chipCalls): builder.PrependUOffsetTRelativeSlot(8, flatbuffers.number_types.UOffsetTFlags.py_type(chipCalls), 0)
+def NamedGraphsAddStageCalls(builder, stageCalls): builder.PrependUOffsetTRelativeSlot(9, flatbuffers.number_types.UOffsetTFlags.py_type(stageCalls), 0)
 def NamedGraphsEnd(builder): return builder.EndObject()
 
 

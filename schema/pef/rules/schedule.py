@@ -18,15 +18,16 @@ from pef.symbols import Symbol, SymbolKind
 COMPUTED = frozenset({SymbolKind.ACTIVATION, SymbolKind.OUTPUT})
 
 
-def chip_calls(program: Program) -> Iterator[str]:
-    """Chips begin one after another with calls of their graph, none with the first."""
+def beginnings(program: Program) -> Iterator[str]:
+    """Chips and stages begin one after another with calls of their graph, none with the first."""
     for graph in program.graphs:
-        starts = (graph.first_call, *graph.chip_calls, graph.first_call + graph.calls)
-        if graph.chip_calls and any(end <= start for start, end in pairwise(starts)):
-            yield (
-                f"the chips of graph '{graph.name}' begin with the calls {list(graph.chip_calls)}, "
-                f"which are not calls after its first, {graph.first_call}, one after another"
-            )
+        for what, calls in (("chips", graph.chip_calls), ("stages", graph.stage_calls)):
+            starts = (graph.first_call, *calls, graph.first_call + graph.calls)
+            if calls and any(end <= start for start, end in pairwise(starts)):
+                yield (
+                    f"the {what} of graph '{graph.name}' begin with the calls {list(calls)}, "
+                    f"which are not calls after its first, {graph.first_call}, one after another"
+                )
 
 
 def bindings(program: Program) -> Iterator[str]:
@@ -243,7 +244,7 @@ def _depends(variant: Variant) -> bool:
 
 
 RULES = (
-    chip_calls,
+    beginnings,
     bindings,
     distinct_operands,
     formal_names,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from explained import device, heavy, net
@@ -64,6 +66,42 @@ def test_more_memory_units_take_what_was_said(tmp_path):
     other = heavy(tmp_path, numbers={"pmus": 48})
     assert said["sections"] == len(other.sections)
     assert said["seconds"] == pytest.approx(_time(other))
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O3"])
+@pytest.mark.parametrize("chips", [2, 3])
+def test_one_chip_alone_takes_what_was_said(chips, level, tmp_path):
+    """The log says it, too, where it is faster; one chip has room for fewer sections here."""
+    arch = device(tmp_path, "sn40l", pcus=64, pmus=24, stage_pmus=2, link_latency=3e-6)
+    model = synthetic.heavy(layers=6, width=64)
+    options = sambac.CompileOptions(arch=arch, level=level, n_chips=chips)
+    program = sambac.compile(model, options)
+    alone = sambac.compile(model, replace(options, n_chips=None))
+    assert not any("chips" in text for text in alone.warnings)
+    faster = _time(alone) < _time(program)
+    assert any("leave out n_chips" in text for text in program.warnings) is faster
+    said = _changes(program).get("One chip alone")
+    assert (said is not None) is faster
+    if said is not None:
+        assert said["sections"] == len(alone.sections)
+        assert said["seconds"] == pytest.approx(_time(alone))
+
+
+@pytest.mark.parametrize(("latency", "faster"), [(1e-3, True), (1e-9, False)])
+def test_chips_are_of_use_where_links_are_fast(latency, faster, tmp_path):
+    arch = device(tmp_path, "sn40l", link_latency=latency)
+    model = synthetic.heavy(layers=2, width=1024)
+    program = sambac.compile(model, sambac.CompileOptions(arch=arch, n_chips=2))
+    assert ("One chip alone" in _changes(program)) is faster
+    assert any("leave out n_chips" in text for text in program.warnings) is faster
+
+
+def test_one_chip_without_room_is_no_change(tmp_path):
+    numbers = {"hbm_capacity": 40_000, "ddr_capacity": 40_000}
+    arch = device(tmp_path, "sn40l", link_latency=1e-3, **numbers)
+    model = synthetic.heavy(layers=4, width=64)
+    program = sambac.compile(model, sambac.CompileOptions(arch=arch, n_chips=4))
+    assert "One chip alone" not in _changes(program)
 
 
 def test_twice_the_batch_takes_what_was_said(tmp_path):

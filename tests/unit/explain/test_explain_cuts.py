@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import chain, pairwise
 
 import onnx_ir as ir
@@ -169,9 +170,32 @@ def test_every_level_has_its_reason(tmp_path):
 def test_breaks_are_named(tmp_path):
     options = {"section_breaks": ("/layer.4/MatMul",), "numbers": {"pmus": 400}}
     program = heavy(tmp_path, **options)
+    assert program.graphs[0].stage_calls == (1,)
+    text = _why(program)
+    assert "was planned by itself: section_breaks ask for cuts: '/layer.4/MatMul'" in text
+    older = replace(program, graphs=(replace(program.graphs[0], stage_calls=()),))
+    assert "It fits on the chip together with" in _why(older)
+    assert "but section_breaks ask for cuts: '/layer.4/MatMul'" in _why(older)
+
+
+def test_a_break_counts_before_the_room_that_there_is(tmp_path):
+    """Even where the chip does not hold both sections either."""
+    program = heavy(tmp_path, section_breaks=("/layer.4/MatMul",))
+    (call,) = program.graphs[0].stage_calls
+    cuts = [_cut(program, number)["cut"] for number in range(len(program.sections))]
+    assert cuts.count("break") == 1
+    assert cuts[call - 1] == "break"
+
+
+def test_chips_begin_with_sections_of_their_own(tmp_path):
+    program = heavy(tmp_path, chip_breaks=("/layer.4/MatMul",), numbers={"pmus": 400})
+    assert _cut(program, 0)["cut"] == "chip"
+    assert "The next chip of the pipeline begins with the next section" in _why(program)
+
+
+def _why(program):
     (found,) = explain(program, "0")
-    text = next(f.text for f in found.facts if f.topic == "Why the section ends there")
-    assert "section_breaks ask for cuts: '/layer.4/MatMul'" in text
+    return next(f.text for f in found.facts if f.topic == "Why the section ends there")
 
 
 def test_updates_that_wait_for_parts_of_the_gradients():

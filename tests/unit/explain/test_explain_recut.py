@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
-from explained import device, net
+import torch
+from explained import ADAM, Net, device, net
 
 import sambac
 from benchmarks.models.build import FLOAT, GraphBuilder
@@ -60,16 +61,40 @@ def test_nothing_is_cut_otherwise_where_nothing_changed(seed, level, tmp_path):
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_grows_over_a_break(seed, level, tmp_path):
+    """On a chip with room for all of it, where nothing else cuts."""
+    options = sambac.CompileOptions(
+        arch=device(tmp_path), level=level, section_breaks=("/n1/.*", "/sum/.*")
+    )
+    _assert_unchanged(sambac.compile(_random_model(seed), options), level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_step_whose_gradients_are_reduced_in_parts_is_cut_otherwise(level):
+    example = torch.zeros(4, 1200), torch.zeros(4, 1200)
+    options = sambac.CompileOptions(
+        train=True, optimizers=ADAM, data_parallel=True, level=level, max_grad_norm=1.0
+    )
+    program = sambac.compile(Net(4, 1200), options, inputs=example)
+    assert program.graphs[0].stage_calls
+    _assert_unchanged(program, level)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 def test_no_step_is_cut_otherwise(level, tmp_path):
     arch = device(tmp_path, pcus=64, pmus=30, stage_pmus=2)
     _assert_unchanged(net(tmp_path, layers=6, level=level, arch=arch), level)
 
 
+@pytest.mark.parametrize("breaks", [(), ("/n1/.*", "/sum/.*")], ids=["whole", "parts"])
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("seed", range(8))
-def test_twice_the_batch_is_cut_as_a_compilation_cuts_it(seed, level, tmp_path):
+def test_twice_the_batch_is_cut_as_a_compilation_cuts_it(seed, level, breaks, tmp_path):
     """Values grow from a quarter of what a stage holds beyond it, so that most cuts change."""
-    options = sambac.CompileOptions(arch=device(tmp_path, **SMALL, pmu_bytes=16384), level=level)
+    options = sambac.CompileOptions(
+        arch=device(tmp_path, **SMALL, pmu_bytes=16384), level=level, section_breaks=breaks
+    )
     rebuilt = rebuild(sambac.compile(_random_model(seed, 64), options))
     other = sambac.compile(_random_model(seed, 128), options)
     calls = rebuilt.program.schedule

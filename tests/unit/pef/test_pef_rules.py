@@ -91,6 +91,7 @@ ESSENTIAL: list[tuple[Fault, str]] = [
     (("graphs", 0, {"chip_calls": (0,)}), "graph 'main' begin with the calls [0], which are not"),
     (("graphs", 0, {"chip_calls": (1, 1)}), "graph 'main' begin with the calls [1, 1], which are"),
     (("graphs", 0, {"chip_calls": (2,)}), "graph 'main' begin with the calls [2], which are not"),
+    (("graphs", 0, {"stage_calls": (2, 1)}), "the stages of graph 'main' begin with the calls [2"),
     (("sections", 0, {"variants": ()}), "section 'first' of type FWD has 0 programs"),
     (("sections", 0, {"type": SectionType.REDUCE}), "'first' of type REDUCE has 1 programs"),
     (
