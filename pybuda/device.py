@@ -180,8 +180,10 @@ class Device(Driven):
 
     def _at_training(self) -> DeviceTrainer | ModuleTrainer | None:
         """Return what trains here, after what was begun before; None if nothing does."""
-        if not isinstance(current().pipeline, TrainingPipeline):
+        pipeline = current().pipeline
+        if not isinstance(pipeline, TrainingPipeline):
             return None
+        pipeline.take_writes()
         self.sync()
         return self._trainer
 
