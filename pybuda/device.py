@@ -180,10 +180,8 @@ class Device(Driven):
 
     def _at_training(self) -> DeviceTrainer | ModuleTrainer | None:
         """Return what trains here, after what was begun before; None if nothing does."""
-        pipeline = current().pipeline
-        if not isinstance(pipeline, TrainingPipeline):
+        if not isinstance(current().pipeline, TrainingPipeline):
             return None
-        pipeline.take_writes()
         self.sync()
         return self._trainer
 
@@ -298,6 +296,8 @@ class Context:
         with self.lock:
             if self.pipeline is None:
                 return
+            if isinstance(self.pipeline, TrainingPipeline):
+                self.pipeline.take_writes()  # of which checkpoints tell
             wait = self.pipeline.crew.ask(lambda _index: None)
         wait()
 
