@@ -296,6 +296,8 @@ class Context:
         with self.lock:
             if self.pipeline is None:
                 return
+            if isinstance(self.pipeline, TrainingPipeline):
+                self.pipeline.take_writes()  # of which checkpoints tell
             wait = self.pipeline.crew.ask(lambda _index: None)
         wait()
 

@@ -168,6 +168,13 @@ class HostTrainer:
             for name, value in known.items():
                 own[name].copy_(value)
 
+    def written(self) -> Sequence[object]:
+        """Return nothing: what the program writes is what trains."""
+        return ()
+
+    def take(self, values: Sequence[object]) -> None:
+        """Do nothing: nothing was written elsewhere."""
+
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
         self._passed.clear()

@@ -105,8 +105,8 @@ class Version:
         structure: object = (),
         owners: Iterable[object] = (),
     ) -> None:
-        self._tensors = [tensor for tensor in tensors if tensor is not None]
-        self._marks = [mark(tensor) for tensor in self._tensors]
+        self.tensors = [tensor for tensor in tensors if tensor is not None]
+        self._marks = [mark(tensor) for tensor in self.tensors]
         self._structure = structure
         self._glance = Glance(owners)
 
@@ -119,7 +119,7 @@ class Version:
         return (
             self._marks == other._marks
             and None not in self._marks
-            and all(a is b for a, b in zip(self._tensors, other._tensors, strict=True))
+            and all(a is b for a, b in zip(self.tensors, other.tensors, strict=True))
             and self._structure == other._structure
         )
 
@@ -128,7 +128,7 @@ def structure_of(module: nn.Module, objects: bool = True) -> object:
     """Return what `module` is made of beside tensors: modules in it, and what attributes hold.
 
     It equals that of another time if nobody has put another module or value there: numbers and
-    texts alone, or all `objects`. What other objects hold is not looked at.
+    texts and tensors alone, or all `objects`. What other objects hold is not looked at.
     """
     return [
         (path, part, held({k: v for k, v in vars(part).items() if k not in _TORCHS}, objects))
@@ -163,7 +163,7 @@ def held(value: object, objects: bool = True) -> object:
     """Return what equals that of another time if `value` is the same, or equal and plain.
 
     Lists and dictionaries of up to a hundred items are looked into. Without `objects` all that is
-    not plain is equal.
+    neither plain nor a tensor is equal.
     """
     if isinstance(value, _PLAIN):
         return type(value), value
@@ -171,7 +171,7 @@ def held(value: object, objects: bool = True) -> object:
         return type(value), [held(item, objects) for item in value]
     if isinstance(value, Mapping) and len(value) <= _MOST:
         return type(value), [(key, held(item, objects)) for key, item in value.items()]
-    return _Same(value) if objects else None
+    return _Same(value) if objects or isinstance(value, Tensor) else None
 
 
 Mark: TypeAlias = tuple[object, ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
@@ -49,6 +49,9 @@ class SampleRequest(Protocol):
     def owners(self) -> Iterable[object]:
         """Return the objects that hold what `structure` is of."""
 
+    def tensors(self) -> Iterable[torch.Tensor]:
+        """Return the parameters and buffers that modules have now."""
+
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
 
@@ -60,6 +63,10 @@ class SampleRequest(Protocol):
 
     def raises(self, said: str) -> Exception:
         """Return the error of the API that says this."""
+
+
+Writes: TypeAlias = Sequence[tuple[StepPlace, torch.Tensor]]
+"""Values, and where they go."""
 
 
 class _Passed(NamedTuple):
@@ -92,6 +99,7 @@ class SampleTrainer:
         self._find: Callable[[], Mapping[str, torch.Tensor | None]] = dict
         self._watch = FreezeWatch()
         self._structure: object = None
+        self._held: Sequence[torch.Tensor] = ()
         self._glance = Glance(())
         self._passed: deque[_Passed] = deque()
         self.changes = 0
@@ -192,9 +200,29 @@ class SampleTrainer:
                 f"device '{self.request.device()}' has not been compiled yet, so it has no "
                 "parameters to update; give sample_inputs, or run something first"
             )
+        self.take([(self._places[name], value) for name, value in values.items()])
+
+    def written(self) -> Writes:
+        """Return what the program has written to parameters and buffers since this was last asked.
+
+        Who asks has it taken, in a place where nothing runs.
+        """
+        present = [(place, tensor, mark(tensor)) for place, tensor, _ in self._marks]
+        found = [
+            (place, tensor.detach().clone())
+            for (place, tensor, now), (_, _, before) in zip(present, self._marks, strict=True)
+            if now != before
+        ]
+        if found:
+            self._marks = present
+        return found
+
+    def take(self, values: Writes) -> None:
+        """Let the device go on with values that were written, and else as it is."""
         self.changes += 1
-        for name, value in values.items():
-            self._stage.write(self._places[name], value)
+        for place, value in values:
+            if self._stage is not None:
+                self._stage.write(place, value)
 
     @property
     def step(self) -> CompiledStep | None:
@@ -208,8 +236,7 @@ class SampleTrainer:
             self._stage.begin()
 
     def fits(self, request: SampleRequest) -> bool:
-        """Tell whether this trains what `request` says, and the program set no values since."""
-        known = {id(tensor) for _, tensor, _ in self._marks}
+        """Tell whether this trains what `request` says, with values that the program set since."""
         changed = not self.is_current()
         if changed and self.changes:
             warn(
@@ -217,18 +244,17 @@ class SampleTrainer:
                 "compiled to train: they are compiled again, and the state of the optimizer begins "
                 "anew"
             )
-        return (
-            not changed
-            and request == self.request
-            and all(mark(tensor) == before for _, tensor, before in self._marks)
-            and (self._stage is None or all(id(t) in known for t in self.request.named().values()))
-        )
+        if changed or request != self.request:
+            return False
+        if written := self.written():
+            self.take(written)
+        return True
 
     def is_current(self) -> bool:
-        """Tell whether modules are as they were when they were compiled, but for their tensors."""
+        """Tell whether modules are as they were when they were compiled, but for values."""
         if self._stage is None or self._glance.is_same():
             return True
-        if self._structure != self.request.structure():
+        if self._structure != self._looks():
             return False
         self._glance = Glance(self.request.owners())
         return True
@@ -256,6 +282,11 @@ class SampleTrainer:
         if self._stage is not None:
             self._stage.close()
         self._stage, self._find = None, dict
+
+    def _looks(self) -> object:
+        """Return what is another one where the same values could not be written any more."""
+        found = [(id(t), t.shape, t.dtype) for t in self.request.tensors()]
+        return self.request.structure(), found
 
     def _trained(self) -> Mapping[str, torch.nn.Parameter]:
         if self._stage is not None:
@@ -290,6 +321,7 @@ class SampleTrainer:
         self._watch = FreezeWatch(trained)
         self._find = stage.finder({n: place for n, place in step.places.items() if n in trained})
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
-        self._structure, self._glance = request.structure(), Glance(request.owners())
+        self._held = [*request.tensors()]  # so that no other one gets their ids
+        self._structure, self._glance = self._looks(), Glance(request.owners())
         self._stage, self._step = stage, step
         return stage

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 
@@ -50,6 +50,12 @@ class DeviceWorker(Protocol):
 
     def update(self, values: Mapping[str, torch.Tensor]) -> None:
         """Overwrite parameters, by name. Raises an error for what does not fit."""
+
+    def written(self) -> Sequence[Any]:
+        """Return what the program has written to modules since this was last asked."""
+
+    def take(self, values: Sequence[Any]) -> None:
+        """Go on with what was `written`."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +110,11 @@ class TrainingDevice:
     name: str
     trainer: DeviceWorker
     watcher: Watcher | None
+
+    def rewritten(self) -> None:
+        """Let what compares go on with values that the program has written."""
+        if self.watcher is not None:
+            self.watcher.written()
 
 
 @dataclass(frozen=True)
@@ -170,6 +181,7 @@ class TrainingPipeline:
         self._require_end(count)
         if in_sequence:
             self._require_pushed(count, only)
+        self.take_writes()
         step = partial(self._forward, waits=only is None)
         self.crew.begin(lambda: [Action(step, count)], in_sequence, only)
 
@@ -186,6 +198,7 @@ class TrainingPipeline:
 
     def optimize(self, checkpoint: bool, in_sequence: bool, only: int | None = None) -> None:
         """Step the optimizers of all devices, or of `only` one; a checkpoint may follow."""
+        self.take_writes()
         self.crew.begin(
             lambda: [Action(partial(self._optimize, checkpoint=checkpoint))], in_sequence, only
         )
@@ -198,6 +211,7 @@ class TrainingPipeline:
         """Train as `loops` say. Raises an error for too few microbatches in sequence."""
         if in_sequence:
             self._require_pushed(loops.microbatches)
+        self.take_writes()
         self.crew.begin(lambda: self._training(loops), in_sequence)
 
     def update(
@@ -207,6 +221,7 @@ class TrainingPipeline:
 
         Return what waits for it, and gives what does not fit on each device.
         """
+        self.take_writes()
 
         def attempt(index: int) -> Exception | None:
             device = self._devices[index]
@@ -214,11 +229,22 @@ class TrainingPipeline:
                 device.trainer.update(values.get(index, {}))
             except RuntimeError as error:
                 return error
-            if device.watcher is not None:
-                device.watcher.written()
+            device.rewritten()
             return None
 
         return self.crew.ask(attempt)
+
+    def take_writes(self) -> None:
+        """Let devices go on, after what came before, with what the program wrote to modules."""
+        found = [device.trainer.written() for device in self._devices]
+
+        def take(index: int) -> None:
+            if found[index]:
+                self._devices[index].trainer.take(found[index])
+                self._devices[index].rewritten()
+
+        if any(found):
+            self.crew.ask(take)
 
     @property
     def size(self) -> int:

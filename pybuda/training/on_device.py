@@ -73,6 +73,10 @@ class DeviceRequest:
         """Return the objects that hold what `structure` is of."""
         return (owner for module in self.work.placed() for owner in module.owners())
 
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Return the parameters and buffers that modules have now."""
+        return (tensor for module in self.work.placed() for tensor in module.version().tensors)
+
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
         return None if self.optimizer is None else self.optimizer.learning_rate

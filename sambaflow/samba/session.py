@@ -36,7 +36,7 @@ from .tensors.tensor import SambaTensor
 from .tensors.tensor_table import TensorTable
 from .trace.call import call_of
 from .trace.misfits import explained
-from .trace.models import TracedModels, states_of
+from .trace.models import TracedModels
 from .trace.traced_graph import TracedGraph, require_one_meaning
 from .trace.tracing import trace
 
@@ -226,7 +226,7 @@ class SambaSession:
             if loaded is not None:
                 loaded.fit(model, call, traced, optimizers, mapping)
                 if transfer_device:
-                    loaded.put(states_of(model, optimizers))
+                    loaded.put_states(model, optimizers)
                 if init_output_grads:
                     loaded.start_from(traced, losses)
                 if distlearn_config and not evaluates:

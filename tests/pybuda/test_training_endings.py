@@ -113,7 +113,8 @@ def test_who_asks_for_what_never_comes_is_told_of_an_end() -> None:
     pybuda.shutdown()
     thread.join(WAIT)
     assert said
-    assert "ended before all of its results" in said[0] or "no pipeline" in said[0]
+    told = ("ended before all of its results", "no pipeline", "does not train")
+    assert any(each in said[0] for each in told)
 
 
 def test_who_waits_is_told_of_an_end() -> None:

@@ -24,14 +24,20 @@ _STEP = "step"
 
 
 class KeptState(NamedTuple):
-    """A tensor that an optimizer keeps: torch's `key`, and whose it is.
+    """A tensor that an optimizer keeps of `parameter`: torch's `key`, and whose it is.
 
     `owner` is the name of its parameter; of what counts the steps of a group, that of the group.
     """
 
+    parameter: str
     owner: str
     key: str
     tensor: Tensor
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts steps, which the device does for a group, and torch for a parameter."""
+        return self.key == _STEP
 
     @property
     def name(self) -> str:
@@ -52,8 +58,9 @@ def kept_states(optimizers: Iterable[Optimizer], names: Mapping[int, str]) -> It
         for name, group in zip(called[id(optimizer)], optimizer.param_groups, strict=True):
             for parameter in trained(group):
                 if id(parameter) in names:
+                    own = names[id(parameter)]
                     for key, tensor in _state(optimizer, kind, group, parameter).items():
-                        yield KeptState(name if key == _STEP else names[id(parameter)], key, tensor)
+                        yield KeptState(own, name if key == _STEP else own, key, tensor)
 
 
 def named_states(

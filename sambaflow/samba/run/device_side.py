@@ -117,7 +117,7 @@ class DeviceSide:
         """Copy parameters, buffers and the state of optimizers from the host to the device."""
         pef, optimizers = self.loaded(), listed(optims)
         pef.require_known(model, optimizers)
-        pef.send(states_of(model, optimizers))
+        pef.send_states(model, optimizers)
 
     @checked()
     def sync_buffers_to_cpu(self, model: nn.Module, inplace: bool = False) -> None:

@@ -15,7 +15,7 @@ from sambaflow.samba.profiler import Profiler, measuring
 from sambaflow.samba.tensors.pinned import use_pinned_memory
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.call import ForwardCall, tensors_by_name
-from sambaflow.samba.trace.models import TracedModels, states_of
+from sambaflow.samba.trace.models import TracedModels
 from sambaflow.samba.trace.traced_graph import find_traced, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
 from sambahost.models import FreezeWatch
@@ -34,6 +34,7 @@ from .transfer import (
     fetched,
     gradients_by_name,
     require_known,
+    states_to_device,
     to_device,
     to_host,
 )
@@ -119,7 +120,7 @@ class LoadedPef:
         )
         self.inference = not device.host.trains
         for graph in traced if transfer else ():
-            self.put(states_of(graph.model, graph.optimizers))
+            self.put_states(graph.model, graph.optimizers)
         device.graphs.evaluate(
             [output.sn_name for output in graph.traced.outputs]
             for graph in traced
@@ -185,9 +186,22 @@ class LoadedPef:
         with measuring(self._profiler, events.SET_TENSORS):
             to_device(self.device, tensors)
 
+    def put_states(self, model: nn.Module, optimizers: Iterable[Optimizer]) -> None:
+        """Copy all that lives on the device from run to run to that of this process."""
+        with measuring(self._profiler, events.SET_TENSORS):
+            states_to_device(self.device, model, optimizers)
+
     def send(self, tensors: Iterable[tuple[str, Tensor]]) -> None:
         """Copy tensors to the device; to those of all processes what process 0 has, if they met."""
         self.put(tensors)
+        self._agree()
+
+    def send_states(self, model: nn.Module, optimizers: Iterable[Optimizer]) -> None:
+        """Copy what `put_states` does, as `send`."""
+        self.put_states(model, optimizers)
+        self._agree()
+
+    def _agree(self) -> None:
         if self._replicas.met:
             self.meet()
 

@@ -18,9 +18,10 @@ from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.arguments.options import ReductionMode
 from sambaflow.samba.errors import SambaError, in_samba_words, worded
+from sambaflow.samba.optim.state import KeptState, kept_states
 from sambaflow.samba.profiler import SET_TENSORS_BROADCAST, Profiler
 from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
-from sambaflow.samba.trace.models import parameters_of
+from sambaflow.samba.trace.models import buffers_of, parameter_names, parameters_of
 from sambaflow.samba.trace.tracing import Traced
 from sambahost.data_parallel import align
 from sambahost.errors import HostError, NoStartError
@@ -150,6 +151,41 @@ def to_device(device: SambaDevice, tensors: Iterable[tuple[str, Tensor]]) -> Non
             device.write(name, tensor.torch_tensor() if isinstance(tensor, SambaTensor) else tensor)
         elif device.host.is_constant(name):
             _require_equal(name, to_torch(tensor), device.read(name))
+
+
+def states_to_device(
+    device: SambaDevice, model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
+) -> None:
+    """Copy parameters, buffers and optimizer state that the device holds to it.
+
+    Raises `SambaError` for a constant with other values, and as `_counts_of_groups` does.
+    """
+    kept = [*kept_states(optimizers, parameter_names(model))]
+    own = [state for state in kept if not state.counts]
+    to_device(device, (*parameters_of(model), *buffers_of(model)))
+    to_device(device, ((state.name, state.tensor) for state in own))
+    updated = {state.parameter for state in own if device.host.writable(state.name)}
+    counts = [state for state in kept if state.counts and state.parameter in updated]
+    to_device(device, _counts_of_groups(counts).items())
+
+
+def _counts_of_groups(counts: Iterable[KeptState]) -> dict[str, Tensor]:
+    """Return the count of steps of each group, by its name; torch has one for each parameter.
+
+    That of a parameter which no step updates says nothing, and is not among `counts`. Raises
+    `SambaError` where the others differ.
+    """
+    found: dict[str, KeptState] = {}
+    for state in counts:
+        first = found.setdefault(state.name, state)
+        if float(first.tensor) != float(state.tensor):
+            raise SambaError(
+                f"the optimizer counts {float(first.tensor):g} steps of '{first.parameter}' and "
+                f"{float(state.tensor):g} of '{state.parameter}', and the device one number for "
+                f"the parameters of a group; make groups of those that have taken as many steps, "
+                f"and compile again, or set their optimizer.state[parameter]['step'] alike"
+            )
+    return {name: state.tensor for name, state in found.items()}
 
 
 def _require_equal(name: str, given: Tensor, compiled: Tensor) -> None:

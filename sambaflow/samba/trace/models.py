@@ -162,7 +162,12 @@ def optimizer_states(
 
     What counts steps comes once for each parameter.
     """
-    return named_states(optimizers, {id(p): name for name, p in parameters_of(model)})
+    return named_states(optimizers, parameter_names(model))
+
+
+def parameter_names(model: nn.Module) -> dict[int, str]:
+    """Return the names on the device of the parameters of `model`, by their ids."""
+    return {id(parameter): name for name, parameter in parameters_of(model)}
 
 
 def _named(model: nn.Module, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
