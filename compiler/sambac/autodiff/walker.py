@@ -1,13 +1,13 @@
 """From a graph with seeds to one with gradients: expand, refuse what has none, walk back.
 
 In the walk gradients of outputs become gradients of what is trained: it is the one place where
-gradients of a value used several times are summed, and where the gradient of a broadcast input is
-summed down to the input's shape.
+gradients of a value used several times are summed, or made at once where their rules say how, and
+where the gradient of a broadcast input is summed down to the input's shape.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 
@@ -17,11 +17,11 @@ from pef.wording import listed
 from sambac.errors import CompileError, InternalError
 from sambac.graph.decisions import Decisions
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.nodes import has_subgraphs, static_shape
+from sambac.graph.nodes import has_subgraphs, reads, static_shape
 from sambac.graph.origins import begin_parts, place_of
 from sambac.ops import gradient_of, undifferentiable
 from sambac.ops.control import THROUGH_CONTROL_FLOW
-from sambac.ops.family import InputGradient
+from sambac.ops.family import InputGradient, Joinable
 from sambac.ops.gradients.rules import column_sums, reshape
 
 from .expansion import active_values, expand_bodies, needed_nodes
@@ -84,24 +84,38 @@ def walk_back(
     """
     active = active_values(model.graph, trained)
     nodes = needed_nodes(model.graph, active, seeds)
-    walk = _BackwardWalk(Editor(model, "grad/", decisions), active, dict(seeds))
+    firsts = {x: node for node in reversed(nodes) for x in reads(node) if x in active}
+    walk = _BackwardWalk(Editor(model, "grad/", decisions), firsts, dict(seeds))
     for node in reversed(nodes):
         walk.step(node)
     return {value: walk.gradients[value] for value in trained if value in walk.gradients}
 
 
 class _BackwardWalk:
-    """The gradients found so far, by value."""
+    """The gradients found so far, by value; `firsts` are the first readers of active values."""
 
     def __init__(
-        self, editor: Editor, active: set[ir.Value], gradients: dict[ir.Value, ir.Value]
+        self,
+        editor: Editor,
+        firsts: Mapping[ir.Value, ir.Node],
+        gradients: dict[ir.Value, ir.Value],
     ) -> None:
         self._editor = editor
-        self._active = active
+        self._firsts = firsts
+        self._waiting: dict[ir.Value, list[Joinable]] = {}
         self.gradients = gradients
 
     def step(self, node: ir.Node) -> None:
-        """Pass the gradients of the outputs of `node` on to its inputs."""
+        """Pass the gradients of the outputs of `node` on to its inputs.
+
+        What can be joined waits for the last reader that the walk comes to.
+        """
+        self._pass_on(node)
+        for value in dict.fromkeys(reads(node)):
+            if self._firsts.get(value) is node:
+                self._join(value)
+
+    def _pass_on(self, node: ir.Node) -> None:
         incoming = [self.gradients.get(value) for value in node.outputs]
         if all(gradient is None for gradient in incoming):
             return
@@ -116,8 +130,20 @@ class _BackwardWalk:
         if len(makers) > len(node.inputs):
             raise InternalError(f"the rule of {node.op_type} has {len(makers)} gradients")
         for value, make in zip(node.inputs, makers, strict=False):
-            if value is not None and make is not None and value in self._active:
+            if value is None or make is None or value not in self._firsts:
+                continue
+            if isinstance(make, Joinable):
+                self._waiting.setdefault(value, []).append(make)
+            else:
                 self._add(value, unbroadcast(editor, make(), value))
+
+    def _join(self, value: ir.Value) -> None:
+        """Add the gradients that waited for each other, all of one key at once."""
+        by_key: dict[Hashable, list[Joinable]] = {}
+        for each in self._waiting.pop(value, ()):
+            by_key.setdefault(each.key, []).append(each)
+        for joined in by_key.values():
+            self._add(value, joined[0].join([each.part() for each in joined]))
 
     def _nothing(self, node: ir.Node) -> Sequence[InputGradient | None]:
         """Return zeros if all outputs that have gradients are empty, else no gradients.

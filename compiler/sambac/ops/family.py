@@ -8,9 +8,10 @@ what it needs is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
+from typing import Any
 
 import onnx_ir as ir
 
@@ -21,6 +22,23 @@ FlopRule = Callable[[ir.Node], int]
 
 # Makes the gradient of one input; called only if somebody needs it.
 InputGradient = Callable[[], ir.Value]
+
+
+@dataclass(frozen=True)
+class Joinable:
+    """An `InputGradient` that may be made together with others of the same value and `key`.
+
+    `part` makes what is this one's alone, and `join` the sum of the gradients of all parts.
+    """
+
+    key: Hashable
+    part: Callable[[], Any]
+    join: Callable[[Sequence[Any]], ir.Value]
+
+    def __call__(self) -> ir.Value:
+        """Make this gradient alone."""
+        return self.join([self.part()])
+
 
 # From an editor, a node and the gradients of its outputs (None: zero, nothing depends on that
 # output) to one maker for each input (None: no gradient flows there). Missing ones count as None.

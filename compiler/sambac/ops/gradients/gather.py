@@ -5,7 +5,8 @@ x is the input, y the result, dy the gradient of y.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
@@ -14,19 +15,56 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import int_attribute
-from sambac.ops.family import GradientRule, InputGradient
+from sambac.ops.family import GradientRule, InputGradient, Joinable
 
-from .row_sums import sum_along
+from .row_sums import sum_along, wide
 from .rules import Point, constant_of, incoming, operand, replayed, reshape, unary
 
 
-def _gathered(b: Editor, at: Point) -> ir.Value:
+@dataclass(frozen=True)
+class _Lookup:
+    """What was read along one axis: `index` [N], `rows` with N elements along that axis."""
+
+    index: ir.Value
+    rows: ir.Value
+
+
+def _lookup(
+    b: Editor, at: Point, axis: int, count: int, part: Callable[[], _Lookup]
+) -> InputGradient:
+    """Return the gradient of x, read along `axis`, of which there are `count` elements.
+
+    Of several lookups the rows are summed at once, so that a table of gradients is made once. That
+    pays where one has no more rows than the table: else there is more to copy than to add.
+    """
+    index, shape = operand(at.node, 1), shape_of(at.x)
+
+    def join(parts: Sequence[_Lookup]) -> ir.Value:
+        if len(parts) == 1:
+            return reshape(b, sum_along(b, parts[0].index, parts[0].rows, axis, count), shape)
+        indices = [wide(b, each.index) for each in parts]
+        rows = b.op("Concat", *(each.rows for each in parts), axis=axis)
+        return reshape(b, sum_along(b, b.op("Concat", *indices, axis=0), rows, axis, count), shape)
+
+    alone = constant_of(index) is not None or prod(shape_of(at.dy)) > prod(shape)
+    joined = Joinable((axis, count), part, join)
+    return joined.__call__ if alone else joined
+
+
+def _gathered(
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
     """dx[i] = the sum of all dy[j] with index[j] = i, along one axis."""
-    shape, index = shape_of(at.x), operand(at.node, 1)
-    axis = int_attribute(at.node, "axis") % len(shape)
-    count = prod(shape_of(index))
-    rows = reshape(b, at.dy, (*shape[:axis], count, *shape[axis + 1 :]))
-    return sum_along(b, reshape(b, index, (count,)), rows, axis, shape[axis])
+    at = Point(node, incoming(node, gradients))
+    shape, index = shape_of(at.x), operand(node, 1)
+    axis = int_attribute(node, "axis") % len(shape)
+    size = prod(shape_of(index))
+
+    def part() -> _Lookup:
+        rows = reshape(b, at.dy, (*shape[:axis], size, *shape[axis + 1 :]))
+        return _Lookup(reshape(b, index, (size,)), rows)
+
+    return [_lookup(b, at, axis, shape[axis], part)]
 
 
 def _gathered_elements(b: Editor, at: Point) -> ir.Value:
@@ -36,15 +74,20 @@ def _gathered_elements(b: Editor, at: Point) -> ir.Value:
     return b.op("ScatterElements", table, operand(at.node, 1), at.dy, axis=axis, reduction="add")
 
 
-def _gathered_nd(b: Editor, at: Point) -> ir.Value:
+def _gathered_nd(
+    b: Editor, node: ir.Node, gradients: Sequence[ir.Value | None]
+) -> Sequence[InputGradient | None]:
     """dx[i] = the sum of all dy[j] with index[j] = i, an index being a tuple of leading axes."""
-    batch = int_attribute(at.node, "batch_dims")
-    index, shape = operand(at.node, 1), shape_of(at.x)
-    places = flat_places(b, index, shape, batch)
+    at = Point(node, incoming(node, gradients))
+    batch = int_attribute(node, "batch_dims")
+    index, shape = operand(node, 1), shape_of(at.x)
     lead = batch + shape_of(index)[-1]
-    count, width = prod(shape[:lead]), prod(shape[lead:])
-    rows = reshape(b, at.dy, (prod(shape_of(index)[:-1]), width))
-    return reshape(b, sum_along(b, places, rows, 0, count), shape)
+
+    def part() -> _Lookup:
+        rows = reshape(b, at.dy, (prod(shape_of(index)[:-1]), *shape[lead:]))
+        return _Lookup(flat_places(b, index, shape, batch), rows)
+
+    return [_lookup(b, at, 0, prod(shape[:lead]), part)]
 
 
 def flat_places(b: Editor, index: ir.Value, shape: Sequence[int], batch: int = 0) -> ir.Value:
@@ -85,9 +128,9 @@ def _one_hot(
 
 GRADIENTS: Mapping[str, GradientRule] = MappingProxyType({
     "Compress": unary(replayed),
-    "Gather": unary(_gathered),
+    "Gather": _gathered,
     "GatherElements": unary(_gathered_elements),
-    "GatherND": unary(_gathered_nd),
+    "GatherND": _gathered_nd,
     "OneHot": _one_hot,
-    "com.microsoft.GatherND": unary(_gathered_nd),
+    "com.microsoft.GatherND": _gathered_nd,
 })  # fmt: skip

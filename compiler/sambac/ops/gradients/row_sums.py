@@ -65,9 +65,9 @@ def sum_rows(b: Editor, index: ir.Value, rows: ir.Value, count: int) -> ir.Value
     """Return [count, D]: `rows` [N, D] summed by `index`, int64 [N] from 0 to count - 1."""
     lines, width = shape_of(rows)
     if lines * width <= _FEW_ELEMENTS or width <= _NARROW:
-        wide = b.op("Expand", reshape(b, index, (lines, 1)), [lines, width])
+        places = b.op("Expand", reshape(b, index, (lines, 1)), [lines, width])
         table = zeros(b, rows.dtype, (count, width))
-        return b.op("ScatterElements", table, wide, rows, axis=0, reduction="add")
+        return b.op("ScatterElements", table, places, rows, axis=0, reduction="add")
     if count <= _TINY_TABLE:
         hot = b.op("Equal", np.arange(count)[:, None], reshape(b, index, (1, lines)))
         return b.op("MatMul", cast(b, hot, rows), rows)
@@ -91,8 +91,12 @@ def _normal(b: Editor, index: ir.Value, count: int) -> ir.Value:
     known = constant_of(index)
     if known is not None:
         return b.constant(known.astype(np.int64) % count)
-    wide = index if index.dtype == ir.DataType.INT64 else b.op("Cast", index, to=ir.DataType.INT64)
-    return b.op("Mod", wide, count)
+    return b.op("Mod", wide(b, index), count)
+
+
+def wide(b: Editor, index: ir.Value) -> ir.Value:
+    """Return `index` as int64."""
+    return index if index.dtype == ir.DataType.INT64 else b.op("Cast", index, to=ir.DataType.INT64)
 
 
 def _sorted_blocks(b: Editor, index: ir.Value, rows: ir.Value, count: int) -> ir.Value:
