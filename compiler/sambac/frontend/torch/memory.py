@@ -123,6 +123,7 @@ class _Calls:
         tables = tables_of(self.module)
         find = partial(Found.by_call, self.module, training=self.training)
         before, lots = find(given), Lots.of(self.found)
+        find = partial(find, memory=before.memory)
         try:
             first, result = self._first(before, given)
             self.told.extend(lots.drawn())
@@ -188,7 +189,7 @@ def _repeated(
     call: Callable[..., object],
     later: Iterable[Arguments],
     tape: Tape,
-    find: Callable[[object], Found],
+    find: Callable[..., Found],
     lots: Lots,
 ) -> Iterator[Observed]:
     """Call again with each of `later`, with the same random numbers, without recording it."""

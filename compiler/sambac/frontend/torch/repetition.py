@@ -105,8 +105,21 @@ class Found:
     memory: ObjectSnapshot
 
     @classmethod
-    def by_call(cls, module: torch.nn.Module, given: object, *, training: bool) -> Found:
-        """Return what a call of `module` is about to find that is `given` such arguments."""
+    def by_call(
+        cls,
+        module: torch.nn.Module,
+        given: object,
+        *,
+        training: bool,
+        memory: ObjectSnapshot | None = None,
+    ) -> Found:
+        """Return what a call of `module` is about to find that is `given` such arguments.
+
+        An earlier `memory` will do as long as nothing has changed: to look everywhere takes longer
+        than most calls.
+        """
+        if memory is None or memory.changes():
+            memory = ObjectSnapshot(module.modules(), is_recorded)
         named = [*module.named_parameters()]
         return cls(
             module,
@@ -114,7 +127,7 @@ class Found:
             {memory_of(one): name for name, one in named if training and one.requires_grad},
             {memory_of(one): name for name, one in named},
             buffers_of(module),
-            ObjectSnapshot(module.modules(), is_recorded),
+            memory,
         )
 
     def reached(self, entries: Sequence[Entry]) -> Callable[[torch.Tensor], bool]:

@@ -226,13 +226,13 @@ def _passes_gradients(node: fx.Node) -> bool:
 def _base(node: fx.Node) -> tuple[fx.Node, bool]:
     """Return what `node` is a view of, itself if of nothing, and whether gradients stop between."""
     stopped = False
-    while (source := _viewed(node)) is not None:
+    while (source := viewed(node)) is not None:
         stopped = stopped or not _passes_gradients(node)
         node = source
     return node, stopped
 
 
-def _viewed(node: fx.Node) -> fx.Node | None:
+def viewed(node: fx.Node) -> fx.Node | None:
     """Return the tensor whose memory the result of `node` has, if there is one."""
     schema = getattr(node.target, "_schema", None)
     returns = schema.returns if schema is not None else ()
