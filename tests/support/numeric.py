@@ -33,6 +33,7 @@ NUMERIC = (
     "e2e/test_odd_kernels.py",
     "e2e/test_odd_parameters.py",
     "e2e/test_odd_training.py",
+    "e2e/test_padded_pools.py",
     "e2e/test_precision.py",
     "e2e/test_reading_and_writing.py",
     "e2e/test_repeated_calls.py",

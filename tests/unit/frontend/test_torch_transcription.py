@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sambac.frontend.torch import functional
+from sambac.frontend.torch.capture import quiet
 from sambac.frontend.torch.loading import load_torch
 from sambac.options import CompileOptions
 
@@ -126,6 +127,11 @@ def said(module: nn.Module, x: torch.Tensor) -> list[str]:
     ]
 
 
+def recorded(module: nn.Module, x: torch.Tensor) -> torch.export.ExportedProgram:
+    with quiet():
+        return torch.export.export(module, (x,))
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_programs_are_as_recording_makes_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, x = MODULES[name]
@@ -139,12 +145,12 @@ def test_programs_are_as_recording_makes_them(name: str, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_is_not_known_is_recorded(name: str) -> None:
     function, x = UNKNOWN[name]
-    program = torch.export.export(Of(function), (x.clone(),))
+    program = recorded(Of(function), x.clone())
     assert functional.transcribed(program, {}) is None
 
 
 def test_what_is_spelled_out_is_recorded() -> None:
-    program = torch.export.export(Of(torch.exp), (X,))
+    program = recorded(Of(torch.exp), X)
     assert functional.transcribed(program, {}) is not None
     assert functional.transcribed(program, {torch.ops.aten.exp.default: torch.exp}) is None
 
