@@ -12,15 +12,16 @@ from torch.nn import functional
 
 import sambac
 import sambarun
+from sambac.options import Level
 
 LEVELS = ("O0", "O1", "O3")
 WIDTHS = ((1, 1, 1, 1), (0, 2, 0, 0), (0, 0, 3, 1), (-1, 0, 2, 0))
 """Above, left, below, right: not wider than a window, wider, and cut off."""
 
 
-def _results(text: str, opset: int, x: np.ndarray, level: str) -> np.ndarray:
+def _results(text: str, opset: int, x: np.ndarray, level: Level) -> np.ndarray:
     model = onnx.parser.parse_model(f'<ir_version: 7, opset_import: ["": {opset}]> g {text}')
-    program = sambac.compile(model, sambac.CompileOptions(level=level))  # type: ignore[arg-type]
+    program = sambac.compile(model, sambac.CompileOptions(level=level))
     with sambarun.load(program) as executable:
         return executable.run({"x": x})["y"]
 
@@ -30,7 +31,7 @@ def _results(text: str, opset: int, x: np.ndarray, level: str) -> np.ndarray:
 @pytest.mark.parametrize("value", ["", ", zero"])
 @pytest.mark.parametrize("ceil", [False, True])
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
-def test_pads_before_pools(kind: str, ceil: bool, value: str, opset: int, level: str) -> None:
+def test_pads_before_pools(kind: str, ceil: bool, value: str, opset: int, level: Level) -> None:
     x = np.random.default_rng(0).uniform(-2, -1, (2, 3, 5, 6)).astype(np.float32)
     pool = functional.max_pool2d if kind == "MaxPool" else functional.avg_pool2d
     for top, left, bottom, right in WIDTHS:
@@ -46,7 +47,7 @@ def test_pads_before_pools(kind: str, ceil: bool, value: str, opset: int, level:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("opset", [13, 21])
-def test_pads_before_pools_with_margins(opset: int, level: str) -> None:
+def test_pads_before_pools_with_margins(opset: int, level: Level) -> None:
     x = np.random.default_rng(0).uniform(-2, -1, (2, 3, 5)).astype(np.float32)
     text = """(float[2, 3, 5] x) => (y) <int64[6] pads = {0, 0, 1, 0, 0, 1}> {
         a = Tanh(x) b = Pad(a, pads) y = MaxPool <kernel_shape = [3], pads = [1, 1]> (b)
@@ -72,7 +73,7 @@ def test_modules_that_pad() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("cut", [1, 2, 3])
-def test_what_was_enlarged_and_cut_trains(cut: int, level: str) -> None:
+def test_what_was_enlarged_and_cut_trains(cut: int, level: Level) -> None:
     """Its gradient is a pool of what is padded."""
     text = f"""<ir_version: 9, opset_import: ["": 18]> g (float[1, 1, n, 4] z) => (float loss)
         <float[1, 1, 3, 2] w = {{1, 2, 3, 4, 5, 6}}, float[4] scales = {{1, 1, 2, 2}},
@@ -82,7 +83,7 @@ def test_what_was_enlarged_and_cut_trains(cut: int, level: str) -> None:
                 nearest_mode = "floor"> (a, , scales)
             c = Slice(b, starts, ends, axes) d = Mul(c, z) loss = ReduceSum <keepdims = 0> (d)
         }}""".replace("[1, 1, n, 4]", f"[1, 1, {6 - cut}, 4]")
-    options = sambac.CompileOptions(level=level, train=True)  # type: ignore[arg-type]
+    options = sambac.CompileOptions(level=level, train=True)
     z = np.arange((6 - cut) * 4, dtype=np.float32).reshape(1, 1, -1, 4)
     with sambarun.load(sambac.compile(onnx.parser.parse_model(text), options)) as executable:
         executable.step({"z": z})

@@ -109,6 +109,7 @@ UNKNOWN = {
     "another type": (lambda x: (x > 0).float().mul_(x > 1) * 2, X),
     "an input is written": (lambda x: x.mul_(2) + 1, WHOLE),
     "an input is a result": (lambda x: x.long(), WHOLE),
+    "a number has no axes": (lambda x: x.sum().movedim(0, 0), X),
     "no elements": (lambda x: x[:0].reshape(0, 60), X),
 }
 
@@ -152,6 +153,14 @@ def test_what_is_not_known_is_recorded(name: str) -> None:
 def test_what_is_spelled_out_is_recorded() -> None:
     assert is_known(Of(torch.exp), X, {})
     assert not is_known(Of(torch.exp), X, {torch.ops.aten.exp.default: torch.exp})
+
+
+def test_what_is_called_by_other_names_than_a_recording_has_is_recorded() -> None:
+    with quiet():
+        program = torch.export.export(Of(lambda x: x.narrow(0, 0, 1)), (X,))
+    [node] = program.graph.find_nodes(op="call_function", target=torch.ops.aten.narrow.default)
+    node.args, node.kwargs = node.args[:1], {"dim": 0, "start": 0, "length": 1}
+    assert functional.transcribed(program, {}) is None
 
 
 def test_a_dropout_in_place_is_one_whose_rate_is_known() -> None:

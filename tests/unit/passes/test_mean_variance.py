@@ -9,6 +9,7 @@ from near import assert_near
 
 import sambac
 import sambarun
+from sambac.options import Level
 
 
 def _text(dtype: str, opset: int, axes: str, shape: str) -> str:
@@ -25,12 +26,12 @@ def _text(dtype: str, opset: int, axes: str, shape: str) -> str:
     ("spelled", "axes"), [("", (0, 2, 3)), ("<axes = [2, 3]>", (2, 3)), ("<axes = [-1]>", (-1,))]
 )
 def test_equal_numbers_become_zero(
-    spelled: str, axes: tuple[int, ...], shape: str, opset: int, level: str
+    spelled: str, axes: tuple[int, ...], shape: str, opset: int, level: Level
 ) -> None:
     x = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
     x[:, 1] = 0.5
     model = onnx.parser.parse_model(_text("float", opset, spelled, shape))
-    program = sambac.compile(model, sambac.CompileOptions(level=level))  # type: ignore[arg-type]
+    program = sambac.compile(model, sambac.CompileOptions(level=level))
     with sambarun.load(program) as executable:
         found = executable.run({"x": x})["y"]
     centred = x.astype(np.float64) - x.astype(np.float64).mean(axes, keepdims=True)

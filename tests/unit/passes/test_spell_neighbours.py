@@ -9,6 +9,7 @@ from near import assert_near
 
 import sambac
 import sambarun
+from sambac.options import Level
 
 DTYPES = {"double": np.float64, "float16": np.float16}
 ALPHA, BETA, BIAS = 0.3, 0.6, 1.5
@@ -42,10 +43,12 @@ def text(shape: str, size: int, dtype: str = "float") -> str:
         ("n, 5, l", (0, 5, 4), 3),
     ],
 )
-def test_any_rank_and_window(declared: str, shape: tuple[int, ...], size: int, level: str) -> None:
+def test_any_rank_and_window(
+    declared: str, shape: tuple[int, ...], size: int, level: Level
+) -> None:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     model = onnx.parser.parse_model(text(declared, size))
-    program = sambac.compile(model, sambac.CompileOptions(level=level))  # type: ignore[arg-type]
+    program = sambac.compile(model, sambac.CompileOptions(level=level))
     with sambarun.load(program) as executable:
         assert_near(executable.run({"x": x})["y"], normalised(x, size))
 

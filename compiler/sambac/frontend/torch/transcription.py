@@ -16,7 +16,7 @@ Where anything else stands, nothing is written.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -26,18 +26,12 @@ from torch._C import DispatchKey
 from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    OutputKind,
-    OutputSpec,
-    TensorArgument,
-)
+from torch.export.graph_signature import ExportGraphSignature
 
-from .names import renamed
 from .shortcuts import has_known_type
-from .transcription_rules import RULES, NotKnownError, writes_statistics
-from .writes import viewed, written_by
+from .transcript import NotKnownError, Transcript
+from .transcription_rules import RULES, writes_statistics
+from .writes import written_by
 
 _aten = torch.ops.aten
 _DRAWS = torch.Tag.nondeterministic_seeded
@@ -48,9 +42,9 @@ def transcribed(program: ExportedProgram, spelled: Mapping[Any, object]) -> Expo
 
     What is `spelled` has to be. The graph of the argument is not changed.
     """
-    transcript = _Transcript(program, spelled)
+    transcript = Transcript(program)
     try:
-        signature = transcript.write()
+        signature = _write(transcript, program.graph, spelled)
     except NotKnownError:
         return None
     module = fx.GraphModule(program.graph_module, transcript.graph)
@@ -58,119 +52,42 @@ def transcribed(program: ExportedProgram, spelled: Mapping[Any, object]) -> Expo
     return program._update(module, signature)
 
 
-class _Transcript:
-    """The new graph of `program`, and what stands there for each of its nodes so far."""
-
-    def __init__(self, program: ExportedProgram, spelled: Mapping[Any, object]) -> None:
-        self.graph = fx.Graph()
-        self._program = program
-        self._spelled = spelled
-        self._copies: dict[fx.Node, fx.Node] = {}
-        self._buffers = {
-            spec.arg.name: spec.target
-            for spec in program.graph_signature.input_specs
-            if spec.kind is InputKind.BUFFER
-        }
-        self._written: dict[str, fx.Node] = {}
-
-    def write(self) -> ExportGraphSignature:
-        """Write the whole, and return its signature."""
-        live = _live(self._program.graph)
-        for node in self._program.graph.nodes:
-            if node.op == "output":
-                return self._write_results(node)
-            if node.op == "placeholder":
-                self._copy_input(node)
-            elif node in live:
-                self._copies[node] = self._copied(node)
-        raise NotKnownError
-
-    def call(
-        self,
-        like: fx.Node,
-        target: OpOverload | Callable[..., object],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,
-        value: object = None,
-    ) -> fx.Node:
-        """Add a call, named as a recording does, that stands where `like` does.
-
-        Without a `value` it is what the operator says of those of the arguments.
-        """
-        packet = target.overloadpacket.__name__ if isinstance(target, OpOverload) else None
-        name = None if packet is None else self.graph._target_to_str(packet)
-        made = self.graph.create_node("call_function", target, args, kwargs, name)
-        if value is None:
-            read = fx.map_arg((args, kwargs or {}), lambda one: one.meta["val"])
-            value = target(*read[0], **read[1])
-        made.meta = {**like.meta, "val": value}
-        return made
-
-    def parts(self, results: fx.Node, wanted: Sequence[int]) -> list[fx.Node]:
-        """Add those `results` of a call that are `wanted`, named as if all were."""
-        found = [
-            self.call(results, operator.getitem, (results, at), value=value)
-            for at, value in enumerate(results.meta["val"])
-        ]
-        for at, part in enumerate(found):
-            if at not in wanted:
-                self.graph.erase_node(part)
-        return [found[at] for at in wanted]
-
-    def next_state(self, node: fx.Node, value: fx.Node) -> None:
-        """Let `value` be what is read from here on where `node` is, a buffer or what is made."""
-        base = _base(node)
-        if not _is_alone(base):
-            raise NotKnownError
-        if base.op == "placeholder":
-            if base.name not in self._buffers:
+def _write(
+    transcript: Transcript, graph: fx.Graph, spelled: Mapping[Any, object]
+) -> ExportGraphSignature:
+    """Write the whole `graph`, and return the signature."""
+    live = _live(graph)
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            transcript.copy_input(node)
+        elif node.op != "output" and node in live:
+            if node.target in spelled:
                 raise NotKnownError
-            self._written[base.name] = value
-        names = [base]
-        for one in names:
-            self._copies[one] = value
-            names += [user for user in one.users if written_by(user)]
+            transcript.put(node, _copied(transcript, node))
+    return transcript.write_results(graph.output_node())
 
-    def _copy_input(self, node: fx.Node) -> None:
-        if not has_known_type(node.meta.get("val")):
-            raise NotKnownError
-        copy = self.graph.node_copy(node)
-        copy.name, copy.target = node.name, node.target
-        self._copies[node] = copy
 
-    def _copied(self, node: fx.Node) -> fx.Node:
-        if node.op != "call_function" or not has_known_type(node.meta.get("val")):
-            raise NotKnownError
-        given: Any = fx.map_arg((node.args, node.kwargs), self._copies.__getitem__)
-        target: Any = node.target
-        rule = RULES.get(target)
-        if rule is not None:
-            return rule(self, node, *given)
-        if target is not operator.getitem and not self._stays(target):
-            raise NotKnownError
-        args, kwargs = given
-        return self.call(node, target, args, kwargs, node.meta["val"])
+def _copied(transcript: Transcript, node: fx.Node) -> fx.Node:
+    """Add what becomes of a call, and return its result."""
+    if node.op != "call_function" or not has_known_type(node.meta.get("val")):
+        raise NotKnownError
+    args, kwargs = transcript.given(node)
+    target: Any = node.target
+    if target is not operator.getitem and not _is_plain(target, kwargs):
+        raise NotKnownError
+    rule = RULES.get(target)
+    if rule is not None:
+        return rule(transcript, node, args, kwargs)
+    if target is not operator.getitem and not _is_kept(target):
+        raise NotKnownError
+    return transcript.call(node, target, args, kwargs, node.meta["val"])
 
-    def _stays(self, target: object) -> bool:
-        return isinstance(target, OpOverload) and target not in self._spelled and _is_kept(target)
 
-    def _write_results(self, node: fx.Node) -> ExportGraphSignature:
-        """Write the output; new values of buffers come first, in the order of these."""
-        results: Any = fx.map_arg(node.args[0], self._copies.__getitem__)
-        if any(isinstance(one, fx.Node) and one.op == "placeholder" for one in results):
-            raise NotKnownError
-        written = {name: self._written[name] for name in self._buffers if name in self._written}
-        if written and _are_shared(self._program):
-            raise NotKnownError
-        output = self.graph.output(tuple(results))
-        output.meta = dict(node.meta)
-        signature = renamed(self._program.graph_signature, self.graph)
-        states = [
-            OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(one.name), self._buffers[name])
-            for name, one in written.items()
-        ]
-        output.args = ((*written.values(), *results),)
-        return ExportGraphSignature(signature.input_specs, [*states, *signature.output_specs])
+def _is_plain(target: object, kwargs: Mapping[str, object]) -> bool:
+    """Tell whether an operator is called as a recording calls it: by name only what has to be."""
+    if not isinstance(target, OpOverload):
+        return False
+    return all(one.kwarg_only for one in target._schema.arguments if one.name in kwargs)
 
 
 def _live(graph: fx.Graph) -> set[fx.Node]:
@@ -204,29 +121,3 @@ def _is_kept(target: OpOverload) -> bool:
     if _is_cia_op(target):
         return bool(_is_preservable_cia_op(target))
     return {DispatchKey.Meta}.issuperset(target.py_kernels)
-
-
-def _base(node: fx.Node) -> fx.Node:
-    """Return what `node` is, if that was written and returned by all before it."""
-    while written := written_by(node):
-        node = written[0]
-    return node
-
-
-def _is_alone(node: fx.Node) -> bool:
-    """Tell whether nothing but what writes `node` returns its memory, whatever it is called by."""
-    if viewed(node) is not None and not written_by(node):
-        return False
-    for user in node.users:
-        if written := written_by(user):
-            if written != [node] or not _is_alone(user):
-                return False
-        elif viewed(user) is not None:
-            return False
-    return True
-
-
-def _are_shared(program: ExportedProgram) -> bool:
-    """Tell whether a buffer is the same tensor as another one."""
-    buffers = [id(tensor) for _, tensor in program.named_buffers()]
-    return len({*buffers}) < len(buffers)

@@ -8,46 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 
+from .transcript import NotKnownError, Transcript
+
 _aten = torch.ops.aten
-
-
-class NotKnownError(Exception):
-    """Something stands in a program of which it is not known what becomes of it."""
-
-
-class Transcript(Protocol):
-    """The graph that rules add to."""
-
-    def call(
-        self,
-        like: fx.Node,
-        target: OpOverload | Callable[..., object],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any] | None = None,
-        value: object = None,
-    ) -> fx.Node:
-        """Add a call that stands where `like` does, and gives what `value` describes."""
-
-    def parts(self, results: fx.Node, wanted: Sequence[int]) -> list[fx.Node]:
-        """Add those `results` of a call that are `wanted`."""
-
-    def next_state(self, node: fx.Node, value: fx.Node) -> None:
-        """Let `value` be what is read from here on where `node` is."""
 
 
 Rule: TypeAlias = Callable[[Transcript, fx.Node, tuple[Any, ...], dict[str, Any]], fx.Node]
 """Writes what becomes of a node that now has those arguments, and returns its result."""
 
 
-def _same(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object) -> fx.Node:
-    """What is the operand itself, as a `detach_` of a constant is."""
-    return args[0]  # type: ignore[no-any-return]
+def _operand(args: tuple[Any, ...]) -> fx.Node:
+    operand = args[0]
+    assert isinstance(operand, fx.Node)
+    return operand
 
 
 def _renamed_to(target: OpOverload) -> Rule:
@@ -61,14 +40,12 @@ def _renamed_to(target: OpOverload) -> Rule:
     return rule
 
 
-def _viewed(
-    script: Transcript, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> fx.Node:
+def _viewed(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object) -> fx.Node:
     value, operand = node.meta["val"], args[0].meta["val"]
-    if kwargs or not operand.numel():
+    if not operand.numel():
         raise NotKnownError
     if node.target is _aten.flatten.using_ints and value.dim() == operand.dim():
-        return args[0]  # type: ignore[no-any-return]
+        return _operand(args)
     sizes = [*(args[1] if node.target is _aten.reshape.default else value.shape)]
     if _can_view(operand, value.shape):
         return script.call(node, _aten.view.default, (args[0], sizes), value=value)
@@ -96,14 +73,15 @@ def _contiguous(
     if kwargs.get("memory_format", torch.contiguous_format) is not torch.contiguous_format:
         raise NotKnownError
     if args[0].meta["val"].is_contiguous():
-        return args[0]  # type: ignore[no-any-return]
+        return _operand(args)
     return _without_gaps(script, node, args[0])
 
 
 def _converted(
     script: Transcript, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> fx.Node:
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    target: Any = node.target
+    names = [argument.name for argument in target._schema.arguments]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     if given.get("copy") or given.get("memory_format") or given.get("pin_memory"):
         raise NotKnownError
@@ -113,19 +91,17 @@ def _converted(
         raise NotKnownError
     value = node.meta["val"]
     if value.dtype is args[0].meta["val"].dtype:
-        return args[0]  # type: ignore[no-any-return]
+        return _operand(args)
     return script.call(node, _aten._to_copy.default, args[:1], {"dtype": value.dtype}, value)
 
 
-def _chunk(
-    script: Transcript, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> fx.Node:
-    axis = kwargs.get("dim", args[2] if len(args) > len(("x", "chunks")) else 0)
-    size = args[0].meta["val"].shape[axis]
+def _chunk(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object) -> fx.Node:
+    x, chunks, axis = args if len(args) == len(("x", "chunks", "dim")) else (*args, 0)
+    size = x.meta["val"].shape[axis]
     if not size:
         raise NotKnownError
-    each = -(-size // args[1])
-    return script.call(node, _aten.split.Tensor, (args[0], each, axis), value=node.meta["val"])
+    each = -(-size // chunks)
+    return script.call(node, _aten.split.Tensor, (x, each, axis), value=node.meta["val"])
 
 
 def _narrow(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object) -> fx.Node:
@@ -138,6 +114,8 @@ def _narrow(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object)
 
 def _movedim(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object) -> fx.Node:
     rank = args[0].meta["val"].dim()
+    if not rank:
+        raise NotKnownError
     source, wanted = (one % rank for one in args[1:])
     order = [axis for axis in range(rank) if axis != source]
     order.insert(wanted, source)
@@ -170,7 +148,7 @@ def _dropout_in_place(
     script: Transcript, node: fx.Node, args: tuple[Any, ...], given: dict[str, Any]
 ) -> fx.Node:
     if not args[2]:
-        return args[0]  # type: ignore[no-any-return]
+        return _operand(args)
     dropped, first = _dropout(script, node, args, given), node.args[0]
     assert isinstance(first, fx.Node)
     script.next_state(first, dropped)
@@ -208,12 +186,10 @@ def _pooled_to_one(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: 
     return script.call(node, _aten.mean.dim, (x, axes, True), value=node.meta["val"])
 
 
-def _difference(
-    script: Transcript, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> fx.Node:
+def _difference(script: Transcript, node: fx.Node, args: tuple[Any, ...], _: object) -> fx.Node:
     """The first difference along an axis; what is put before and after belongs to what differs."""
     names = ("x", "n", "dim", "prepend", "append")
-    given = {"n": 1, "dim": -1, **dict(zip(names, args, strict=False)), **kwargs}
+    given = {"n": 1, "dim": -1, **dict(zip(names, args, strict=False))}
     around = [one for one in (given.get("prepend"), given["x"], given.get("append")) if one]
     value, axis = node.meta["val"], given["dim"]
     if given["n"] != 1 or value.dtype is torch.bool or not value.numel():
@@ -256,27 +232,31 @@ def _written(
     return result
 
 
-_IN_PLACE = (
-    *("add_.Tensor", "sub_.Tensor", "mul_.Tensor", "relu_.default", "leaky_relu_.default"),
-    *("silu_.default", "hardswish_.default", "hardtanh_.default", "relu6_.default"),
-    *("sigmoid_.default", "tanh_.default", "div_.Tensor", "elu_.default"),
+_IN_PLACE: Mapping[OpOverload, OpOverload] = MappingProxyType(
+    {
+        _aten.add_.Tensor: _aten.add.Tensor,
+        _aten.sub_.Tensor: _aten.sub.Tensor,
+        _aten.mul_.Tensor: _aten.mul.Tensor,
+        _aten.div_.Tensor: _aten.div.Tensor,
+        _aten.relu_.default: _aten.relu.default,
+        _aten.relu6_.default: _aten.relu6.default,
+        _aten.leaky_relu_.default: _aten.leaky_relu.default,
+        _aten.elu_.default: _aten.elu.default,
+        _aten.silu_.default: _aten.silu.default,
+        _aten.sigmoid_.default: _aten.sigmoid.default,
+        _aten.tanh_.default: _aten.tanh.default,
+        _aten.hardtanh_.default: _aten.hardtanh.default,
+        _aten.hardswish_.default: _aten.hardswish.default,
+    }
 )
-
-
-def _overload(name: str) -> OpOverload:
-    packet, overload = name.split(".")
-    return getattr(getattr(_aten, packet), overload)  # type: ignore[no-any-return]
-
+"""What operators that write are without writing."""
 
 RULES: Mapping[Any, Rule] = MappingProxyType(
     {
         **dict.fromkeys(
             (_aten.reshape.default, _aten.flatten.using_ints, _aten.unflatten.int), _viewed
         ),
-        **{
-            _overload(name): partial(_written, _overload(name.replace("_.", ".")))
-            for name in _IN_PLACE
-        },
+        **{target: partial(_written, pure) for target, pure in _IN_PLACE.items()},
         **dict.fromkeys((_aten.to.dtype, _aten.to.dtype_layout, _aten.to.device), _converted),
         _aten.contiguous.default: _contiguous,
         _aten.chunk.default: _chunk,
