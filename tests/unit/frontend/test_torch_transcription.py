@@ -63,6 +63,15 @@ def reads_between(x):
     return before + y
 
 
+def writes_two(x):
+    y = x * 0.5
+    w = y + x
+    y.add_(w)
+    u = y.sigmoid()
+    w.tanh_()
+    return u * w
+
+
 def activations(*names: str) -> nn.Module:
     kinds = [getattr(nn, name)(inplace=True) for name in names]
     return nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), *kinds)
@@ -92,6 +101,7 @@ FUNCTIONS = {
     "pooled": (lambda x: F.adaptive_avg_pool2d(x, 1), X),
     "siblings": (siblings, X),
     "read between": (reads_between, X),
+    "two are written": (writes_two, X),
     "by itself": (lambda x: (y := x + 1).mul_(y) + 1, X),
     "whole numbers in place": (lambda x: (x + 1).add_(2).mul_(x) + 1, WHOLE),
 }
@@ -106,6 +116,11 @@ MODULES = {
 
 UNKNOWN = {
     "a view is read": (lambda x: ((y := x + 1).view(-1), y.mul_(x))[0] * 2, X),
+    "a view of what was written is read": (
+        lambda x: ((y := (x + 1).relu_()).view(-1), y.mul_(x))[0] * 2,
+        X,
+    ),
+    "a view is written": (lambda x: ((y := x + 1), y[0].mul_(x[0]))[0] * 2, X),
     "another type": (lambda x: (x > 0).float().mul_(x > 1) * 2, X),
     "an input is written": (lambda x: x.mul_(2) + 1, WHOLE),
     "an input is a result": (lambda x: x.long(), WHOLE),
@@ -142,6 +157,15 @@ def test_programs_are_as_recording_makes_them(name: str, monkeypatch: pytest.Mon
         found = said(module, x)
     monkeypatch.setattr(functional, "transcribed", lambda *_: None)
     assert found == said(module, x)
+
+
+def test_views_of_what_was_written_are_recorded_by_another_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = Of(lambda x: (x + 1).relu_().sub_(x).flatten(1) * 2)
+    found = said(module, X)
+    monkeypatch.setattr(functional, "transcribed", lambda *_: None)
+    assert found == [text.replace("view_1", "view") for text in said(module, X)]
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

@@ -96,16 +96,16 @@ class Transcript:
     def next_state(self, node: fx.Node, value: fx.Node) -> None:
         """Let `value` be what is read from here on where `node` is, a buffer or what is made."""
         base = _base(node)
-        if not _is_alone(base):
+        if viewed(base) is not None:
             raise NotKnownError
         if base.op == "placeholder":
             if base.name not in self._buffers:
                 raise NotKnownError
             self._written[base.name] = value
-        names = [base]
-        for one in names:
+        for one in _results_of_writes(base):
+            if any(user in self._copies and _is_view(user) for user in one.users):
+                raise NotKnownError  # it has the new elements too
             self._copies[one] = value
-            names += [user for user in one.users if written_by(user)]
 
     def write_results(self, node: fx.Node) -> ExportGraphSignature:
         """Write the output, and return the signature.
@@ -136,17 +136,16 @@ def _base(node: fx.Node) -> fx.Node:
     return node
 
 
-def _is_alone(node: fx.Node) -> bool:
-    """Tell whether nothing but what writes `node` returns its memory, whatever it is called by."""
-    if viewed(node) is not None and not written_by(node):
-        return False
-    for user in node.users:
-        if written := written_by(user):
-            if written != [node] or not _is_alone(user):
-                return False
-        elif viewed(user) is not None:
-            return False
-    return True
+def _results_of_writes(base: fx.Node) -> list[fx.Node]:
+    """Return `base` and all that it is called by what writes it."""
+    found = [base]
+    for one in found:
+        found += [user for user in one.users if written_by(user) == [one]]
+    return found
+
+
+def _is_view(node: fx.Node) -> bool:
+    return viewed(node) is not None and not written_by(node)
 
 
 def _are_shared(program: ExportedProgram) -> bool:

@@ -1,7 +1,7 @@
 """A program without writes, written out where it is known what recording it once more would give.
 
 Recording takes as long as the first recording of a module did. What is written here is the same,
-but for assertions of types, which nothing reads.
+but for assertions of types, which nothing reads, and how views of what was written are called.
 
     flatten(x, 1), reshape(x, s)     ->  view(x, s), or a view of a copy without gaps
     x.contiguous(), x.to(t)          ->  x, or a copy of it
