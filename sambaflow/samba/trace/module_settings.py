@@ -57,7 +57,7 @@ def noting(model: nn.Module) -> Iterator[Settings]:
 
 def _held(module: nn.Module) -> dict[str, object]:
     items = vars(module).items()
-    return {name: held(value, objects=False) for name, value in items if name not in _TORCHS}
+    return {name: held(value) for name, value in items if name not in _TORCHS and is_plain(value)}
 
 
 _TORCHS = frozenset(dir(nn.Module())) | {"output_tensors"}

@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
 
 from .names import renamed
 from .shortcuts import has_known_type
+from .tape import memory_of, tensors_in
 from .writes import viewed, written_by
 
 
@@ -149,6 +150,8 @@ def _is_view(node: fx.Node) -> bool:
 
 
 def _are_shared(program: ExportedProgram) -> bool:
-    """Tell whether a buffer is the same tensor as another one."""
-    buffers = [id(tensor) for _, tensor in program.named_buffers()]
-    return len({*buffers}) < len(buffers)
+    """Tell whether parameters, buffers or constants have memory in common."""
+    states = {**dict(program.named_parameters()), **dict(program.named_buffers())}
+    constants = {name: one for name, one in program.constants.items() if name not in states}
+    memory = [memory_of(one) for one in tensors_in([*states.values(), *constants.values()])]
+    return len({*memory}) < len(memory)
