@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import onnx_ir as ir
 import pytest
 import torch
+from loaded_parts import parts
 from torch import nn
 from torch.nn import functional
 from torch.onnx._internal.exporter import _fx_passes
@@ -99,21 +99,6 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     return programs
 
 
-def parts(module: nn.Module, inputs: object) -> list[str]:
-    """All that the model of `module` has, where it trains, in order."""
-    source = load_torch(module, CompileOptions(train=True), inputs)
-    models = (source.model, source.evaluation)
-    return [part for model in models if model is not None for part in parts_of(model.graph)]
-
-
-def parts_of(graph: ir.Graph) -> list[str]:
-    values = (*graph.inputs, *graph.initializers.values(), *graph.outputs)
-    contents = [value.const_value.numpy().tobytes() for value in graph.initializers.values()]
-    nodes = list(ir.traversal.RecursiveGraphIterator(graph))
-    said = [dict(node.metadata_props) for node in nodes]
-    return [str(part) for part in (*values, *contents, *nodes, *said)]
-
-
 @pytest.mark.parametrize("name", NETWORKS)
 def test_models_are_as_the_exporter_makes_them_at_length(
     name: str, recorded: list[object], monkeypatch: pytest.MonkeyPatch
@@ -130,13 +115,20 @@ def test_models_are_as_the_exporter_makes_them_at_length(
     assert recorded
 
 
-def test_open_sizes_and_operators_without_a_translation_are_recorded_once_more(
+class Choice(nn.Module):
+    """A choice of two functions."""
+
+    def forward(self, x):
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+
+def test_open_sizes_and_choices_are_recorded_once_more(
     recorded: list[object],
 ):
     rows = torch.export.Dim("rows", min=2)
     load_torch(nn.Linear(6, 3), CompileOptions(), (torch.ones(4, 6),), dynamic_shapes=({0: rows},))
     assert len(recorded) == 1
-    load_torch(nn.AdaptiveAvgPool2d(2), CompileOptions(), torch.ones(1, 2, 4, 4))
+    load_torch(Choice(), CompileOptions(), torch.ones(2))
     assert len(recorded) == 2
 
 

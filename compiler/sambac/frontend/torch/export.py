@@ -44,12 +44,13 @@ from sambac.graph.origins import MODULE_SCOPES
 
 from .capture import quiet
 from .errors import refusal
+from .expansion import decomposed_once
 from .fitting import compared_in_their_types, numbers_in_float64
 from .forms import require_forms
 from .functional import views_of_any_strides
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
-from .shortcuts import decomposed_once, rules_where_they_begin
+from .shortcuts import rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import MARKED, STOP_DOMAIN

@@ -2,13 +2,12 @@
 
 Tables that they build anew for every program are built less often: two thirds of the time that a
 small model takes to compile would go into them. What is built here is what PyTorch builds: the same
-translations in the same order, and the same operators. Programs are decomposed once, and rules of
-the optimizer tried where they begin.
+translations in the same order, and the same operators. Rules of the optimizer are tried where they
+begin.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
@@ -18,60 +17,18 @@ import onnx_ir as ir
 import torch
 from onnxscript import TracedOnnxFunction
 from onnxscript.rewriter import RewriteRule
-from torch import fx
 from torch._C import DispatchKey
 from torch._C._functorch import TransformType
 from torch._export import utils
 from torch._higher_order_ops.utils import autograd_not_implemented
 from torch._ops import OperatorBase, OpOverload
 from torch._subclasses.fake_impls import op_implementations_dict
-from torch.export import ExportedProgram, exported_program
-from torch.onnx._internal.exporter import _fx_passes, _schemas
+from torch.export import exported_program
+from torch.onnx._internal.exporter import _schemas
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .guards import replaced
-
-_VIEWS = frozenset(
-    {
-        torch.ops.aten.view.default,
-        torch.ops.aten.reshape.default,
-        torch.ops.aten._unsafe_view.default,
-    }
-)
-
-
-@contextmanager
-def decomposed_once() -> Iterator[None]:
-    """Let programs alone in which every operator has a translation, and every size is a number.
-
-    The exporter would record them once more, which takes as long as recording the module.
-    """
-    decompose = _fx_passes.decompose_with_registry
-
-    def decomposed(program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
-        if all(_is_ready(node, registry) for node in program.graph.nodes):
-            return program
-        return decompose(program, registry)
-
-    with replaced(_fx_passes, decompose.__name__, decomposed):
-        yield
-
-
-def _is_ready(node: fx.Node, registry: ONNXRegistry) -> bool:
-    if node.op == "call_function" and node.target is not operator.getitem:
-        if not isinstance(node.target, OpOverload) or not registry.is_registered(node.target):
-            return False
-    elif node.op == "get_attr":
-        return False
-    return node.op == "output" or (
-        has_known_type(node.meta.get("val")) and not _is_empty_view(node)
-    )
-
-
-def _is_empty_view(node: fx.Node) -> bool:
-    """Tell whether a node gives 0 as a size, which means something else in ONNX."""
-    return node.target in _VIEWS and 0 in node.meta["val"].shape
 
 
 def has_known_type(value: object) -> bool:

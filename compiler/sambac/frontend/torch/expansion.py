@@ -1,0 +1,210 @@
+"""Operators without a translation, each put as what recording the program once more would give.
+
+PyTorch's exporter records a whole program again to take one of its operators apart, which takes as
+long as the first recording of a module did. Here the operator alone is recorded, once for all calls
+on tensors of the same shapes, and what it becomes is written in the place of each call.
+
+    square(x)                   ->  pow(x, 2)
+    broadcast_tensors([x, y])   ->  x, expand(y, [2, 3])
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+from torch._ops import OpOverload
+from torch._subclasses import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.onnx._internal.exporter import _decomp, _fx_passes
+from torch.onnx._internal.exporter._registration import ONNXRegistry
+from torch.utils import _pytree as pytree
+
+from .guards import replaced
+from .names import renamed
+from .shortcuts import has_known_type
+
+_VIEWS = frozenset(
+    {
+        torch.ops.aten.view.default,
+        torch.ops.aten.reshape.default,
+        torch.ops.aten._unsafe_view.default,
+    }
+)
+
+Table: TypeAlias = Mapping[Any, Callable[..., object]]
+"""What operators are decomposed into."""
+
+
+_IDLE = frozenset({torch.ops.aten._assert_tensor_metadata.default})
+"""What the exporter leaves out."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A tensor that an operator is given."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    trains: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> _Form:
+        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad)
+
+    def made(self) -> torch.Tensor:
+        """Return a tensor of this form, which is a fake one in a mode that makes these."""
+        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+        return made.requires_grad_(self.trains)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call of an operator: forms of tensors and values, flattened, and how they are nested."""
+
+    target: OpOverload
+    leaves: tuple[Hashable, ...]
+    types: tuple[type, ...]
+    nested: pytree.TreeSpec
+
+
+class _Alone(torch.nn.Module):
+    """A module that is one call of an operator, and takes the tensors of it."""
+
+    def __init__(self, call: _Call) -> None:
+        super().__init__()
+        self._call = call
+
+    def forward(self, *tensors: torch.Tensor) -> object:
+        left = iter(tensors)
+        leaves = [next(left) if isinstance(one, _Form) else one for one in self._call.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self._call.nested)
+        return self._call.target(*args, **kwargs)
+
+
+@contextmanager
+def decomposed_once() -> Iterator[None]:
+    """Let the exporter record no program once more of which every operator and size is known."""
+    decompose = _fx_passes.decompose_with_registry
+
+    def decomposed(program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
+        expanded = _expanded(program, registry)
+        if all(_is_ready(node, registry) for node in expanded.graph.nodes):
+            return expanded
+        return decompose(expanded, registry)
+
+    with replaced(_fx_passes, decompose.__name__, decomposed):
+        yield
+
+
+def _is_ready(node: fx.Node, registry: ONNXRegistry) -> bool:
+    if node.target in _IDLE:
+        return True
+    if node.op == "call_function" and node.target is not operator.getitem:
+        if not isinstance(node.target, OpOverload) or not registry.is_registered(node.target):
+            return False
+    elif node.op == "get_attr":
+        return False
+    return node.op == "output" or (
+        has_known_type(node.meta.get("val")) and not _is_empty_view(node)
+    )
+
+
+def _is_empty_view(node: fx.Node) -> bool:
+    """Tell whether a node gives 0 as a size, which means something else in ONNX."""
+    return node.target in _VIEWS and 0 in node.meta["val"].shape
+
+
+def _expanded(program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
+    """Return `program` with what operators without a translation become, where that is known."""
+    left = [node for node in program.graph.nodes if not _is_ready(node, registry)]
+    if not [node for node in left if expand(node, registry)]:
+        return program
+    module = program.graph_module
+    module.recompile()
+    return program._update(module, renamed(program.graph_signature, module.graph))
+
+
+def expand(node: fx.Node, registry: ONNXRegistry) -> Sequence[fx.Node] | None:
+    """Put what `node` becomes without a translation in its place, and return the nodes of that.
+
+    None where it is not a plain graph of tensors whose sizes are known; then nothing is changed.
+    """
+    if not _can_expand(node):
+        return None
+    values, nested = pytree.tree_flatten((node.args, node.kwargs))
+    forms = tuple(_Form.of(one.meta["val"]) if isinstance(one, fx.Node) else one for one in values)
+    call = _Call(node.target, forms, tuple(map(type, forms)), nested)  # type: ignore[arg-type]
+    recorded = _recorded(call, frozenset(_decomp.get_onnx_implemented_overloads(registry)))
+    if recorded is None:
+        return None
+    return _put(node, recorded, [one for one in values if isinstance(one, fx.Node)])
+
+
+def _can_expand(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return False
+    if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
+        return False
+    given = pytree.tree_leaves((node.args, node.kwargs))
+    read = [one.meta.get("val") for one in given if isinstance(one, fx.Node)]
+    if not all(isinstance(one, torch.Tensor) and has_known_type(one) for one in read):
+        return False
+    if not isinstance(node.meta["val"], torch.Tensor):
+        return all(user.target is operator.getitem for user in node.users)
+    return all(isinstance(one, Hashable) for one in given)
+
+
+@lru_cache(maxsize=512)
+def _recorded(call: _Call, registered: frozenset[Any]) -> fx.Graph | None:
+    """Return the graph of one call, or None if it has anything but its tensors as inputs."""
+    with FakeTensorMode():
+        tensors = tuple(one.made() for one in call.leaves if isinstance(one, _Form))
+        program = torch.export.export(_Alone(call), tensors, strict=False)
+        program = program.run_decompositions(_table(registered))
+    kinds = {spec.kind for spec in program.graph_signature.input_specs}
+    if not kinds <= {InputKind.USER_INPUT} or program.graph.find_nodes(op="get_attr"):
+        return None
+    graph: fx.Graph = program.graph
+    return graph
+
+
+@lru_cache(maxsize=4)
+def _table(registered: frozenset[Any]) -> Table:
+    table: Table = _decomp.create_onnx_friendly_decomposition_table(set(registered))
+    return table
+
+
+def _put(node: fx.Node, recorded: fx.Graph, given: Sequence[fx.Node]) -> Sequence[fx.Node]:
+    """Write `recorded`, which takes those that are `given`, in the place of `node`."""
+    mode, graph = detect_fake_mode(node.meta["val"]), node.graph
+    stands = dict(zip(recorded.find_nodes(op="placeholder"), given, strict=True))
+    made: list[fx.Node] = []
+    with mode or nullcontext(), graph.inserting_before(node):
+        for one in recorded.nodes:
+            if one.op == "call_function":
+                copy = graph.node_copy(one, stands.__getitem__)
+                value = pytree.tree_map_only(
+                    torch.Tensor, lambda tensor: _Form.of(tensor).made(), one.meta["val"]
+                )
+                copy.meta = {**node.meta, "val": value}
+                stands[one] = copy
+                made.append(copy)
+    results: Any = recorded.output_node().args[0]
+    if isinstance(node.meta["val"], torch.Tensor):
+        node.replace_all_uses_with(stands[results[0]])
+    for user in [*node.users]:
+        user.replace_all_uses_with(stands[results[user.args[1]]])
+        graph.erase_node(user)
+    graph.erase_node(node)
+    return made
