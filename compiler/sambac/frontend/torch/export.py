@@ -50,7 +50,7 @@ from .forms import require_forms
 from .functional import views_of_any_strides
 from .guards import replaced
 from .names import kept_names, name_outputs, new_names
-from .shortcuts import rules_where_they_begin
+from .shortcuts import promoted_where_types_differ, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import MARKED, STOP_DOMAIN
@@ -105,8 +105,9 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
     _want_no_gradients(program)
     table = translations(training=training)
     ways = (kept_names, decomposed_once, compared_in_their_types, numbers_in_float64)
+    others = (promoted_where_types_differ, views_of_any_strides, _bodies_of_one_version)
     with quiet(), ExitStack() as stack:
-        for context in (*ways, views_of_any_strides, _bodies_of_one_version):
+        for context in (*ways, *others):
             stack.enter_context(context())
         try:
             onnx_program = torch.onnx.export(

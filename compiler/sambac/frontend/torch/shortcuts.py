@@ -17,6 +17,7 @@ import onnx_ir as ir
 import torch
 from onnxscript import TracedOnnxFunction
 from onnxscript.rewriter import RewriteRule
+from torch import fx
 from torch._C import DispatchKey
 from torch._C._functorch import TransformType
 from torch._export import utils
@@ -26,6 +27,12 @@ from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
 from torch.onnx._internal.exporter import _schemas
 from torch.onnx._internal.exporter._registration import ONNXRegistry
+from torch.onnx._internal.fx.passes.type_promotion import (
+    TypePromotionTable,
+    _TypePromotionInterpreter,
+    get_type_promotion_rule,
+)
+from torch.onnx._internal.fx.type_utils import from_scalar_type_to_torch_dtype
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .guards import replaced
@@ -38,6 +45,52 @@ def has_known_type(value: object) -> bool:
     if isinstance(value, torch.Tensor):
         return all(isinstance(size, int) for size in value.shape)
     return False
+
+
+@contextmanager
+def promoted_where_types_differ() -> Iterator[None]:
+    """Let what computes in the types of its operands give what it gave when it was recorded.
+
+    The exporter runs every operator once more to promote the operands of some.
+    """
+    run = _TypePromotionInterpreter.run_node
+
+    def run_node(interpreter: _TypePromotionInterpreter, node: fx.Node) -> object:
+        known = node.op == "call_function" and has_known_type(node.meta.get("val"))
+        if known and not _promotes(node):
+            return node.meta["val"]
+        result: object = run(interpreter, node)
+        return result
+
+    with replaced(_TypePromotionInterpreter, "run_node", run_node):
+        yield
+
+
+@cache
+def _promotions() -> TypePromotionTable:
+    return TypePromotionTable()
+
+
+def _promotes(node: fx.Node) -> bool:
+    """Tell whether the exporter would promote an operand of `node`, or not all are known."""
+    rule = get_type_promotion_rule(node, _promotions())
+    if rule is None:
+        return False
+    if not all("val" in one.meta for one in node.all_input_nodes):
+        return True
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda one: one.meta["val"])
+    wanted = rule.preview_type_promotion(args, kwargs)
+    pairs = [(value, wanted.args_dtypes.get(at)) for at, value in enumerate(args)]
+    pairs += [(value, wanted.kwargs_dtypes.get(name)) for name, value in kwargs.items()]
+    return any(dtype is not None and _differs(value, dtype) for value, dtype in pairs)
+
+
+def _differs(value: object, dtype: torch.dtype) -> bool:
+    if isinstance(value, (tuple, list)):
+        return any(_differs(one, dtype) for one in value)
+    if isinstance(value, torch.Tensor):
+        return value.dtype is not dtype
+    return value is not None and from_scalar_type_to_torch_dtype(type(value)) is not dtype
 
 
 @contextmanager
