@@ -20,6 +20,7 @@ from sambac.errors import CompileError
 
 from .inputs import module_name
 from .states import share_memory
+from .tape import tensors_in
 
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
@@ -232,8 +233,7 @@ class ParameterReader(TorchFunctionMode):
                 f"{self._name} assigns to .data of a tensor, which cannot be recorded; change "
                 "parameters outside of forward, and buffers with copy_()"
             )
-        leaves = pytree.tree_leaves((args, kwargs))
-        given = [leaf for leaf in leaves if id(leaf) in self._trained]
+        given = [one for one in tensors_in((args, kwargs)) if id(one) in self._trained]
         with torch._C.DisableTorchFunction():
             self._changed.update(id(leaf) for leaf in given if self._differs(leaf))
         return func(*args, **(kwargs or {}))

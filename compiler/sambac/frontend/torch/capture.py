@@ -197,6 +197,8 @@ def quiet() -> Iterator[None]:
     What a module prints is printed, if nothing is raised.
     """
     loggers = [logging.getLogger(name) for name in _LOGGERS]
+    # Setting a level makes every logger of the process look for its own again.
+    loggers = [logger for logger in loggers if logger.level != _SILENT]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(_SILENT)

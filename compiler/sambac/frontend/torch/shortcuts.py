@@ -8,9 +8,12 @@ begin.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache, partial
+from traceback import FrameSummary, StackSummary
+from types import FrameType
 from typing import Any
 
 import onnx_ir as ir
@@ -25,6 +28,7 @@ from torch._higher_order_ops.utils import autograd_not_implemented
 from torch._ops import OperatorBase, OpOverload
 from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import exported_program
+from torch.fx import proxy
 from torch.onnx._internal.exporter import _schemas
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.onnx._internal.fx.passes.type_promotion import (
@@ -126,7 +130,42 @@ def kept_tables() -> Iterator[None]:
         stack.enter_context(replaced(OperatorBase, "py_impl", _py_impl))
         stack.enter_context(replaced(exported_program, _override.__name__, _overridden))
         stack.enter_context(replaced(_schemas, _read_signature.__name__, _signature))
+        stack.enter_context(replaced(proxy, "CapturedTraceback", _UsersFrames))
         yield
+
+
+class _UsersFrames:
+    """The calls that led to an operator, of which recordings keep those of `forward` alone.
+
+    PyTorch describes all of them for every operator first, from the beginning of the process on.
+    """
+
+    def __init__(self, frames: Sequence[FrameSummary]) -> None:
+        self._frames = frames
+
+    @classmethod
+    def extract(cls) -> _UsersFrames:
+        """Return the calls that are going on, the outermost first."""
+        found: list[FrameSummary] = []
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            if _is_kept(code.co_filename, code.co_name):
+                found.append(FrameSummary(code.co_filename, frame.f_lineno, code.co_name))
+            frame = frame.f_back
+        return cls(found[::-1])
+
+    def summary(self) -> StackSummary:
+        """Return them as PyTorch does."""
+        return StackSummary.from_list(self._frames)
+
+
+def _is_kept(file: str, function: str) -> bool:
+    return (
+        function == "forward"
+        or file.endswith("torch/__init__.py")
+        or (file, function) in proxy._STACK_TRACE_ANCHORS
+    )
 
 
 def _registry(opset_version: int) -> ONNXRegistry:

@@ -20,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from pef.object_parts import PLAIN
 from pef.reached_code import is_of
 
 from .errors import OTHERS
@@ -164,7 +165,24 @@ def _storage(tensor: torch.Tensor) -> Any:
 
 def tensors_in(value: object) -> list[torch.Tensor]:
     """Return the tensors in collections, at any depth."""
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    found: list[torch.Tensor] = []
+    _collect(value, found)
+    return found
+
+
+def _collect(value: object, found: list[torch.Tensor]) -> None:
+    """Add the tensors in `value`; what functions are mostly given needs no general flattening."""
+    kind = type(value)
+    if isinstance(value, torch.Tensor):
+        found.append(value)
+    elif kind is tuple or kind is list:
+        for one in value:  # type: ignore[attr-defined]
+            _collect(one, found)
+    elif kind is dict:
+        for one in value.values():  # type: ignore[attr-defined]
+            _collect(one, found)
+    elif kind not in PLAIN:
+        found += [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def dependences(
