@@ -16,7 +16,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2
 NUMERIC := $(BIN)/python -m pytest -q -m 'numeric and not long' --timeout 900
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo digits samba pybuda check format test test-long test-numeric conformance bench bench-device fit-device schema golden clean
+.PHONY: help setup demo digits samba pybuda check format test test-long test-numeric slow conformance bench bench-device fit-device schema golden clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -53,10 +53,11 @@ format: $(READY)  ## rewrite the code in the project's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: $(READY)  ## every test but the long sweeps
-	$(PYTEST) $(PARALLEL) -m 'not long'
+test: $(READY)  ## every test but slow ones and the long sweeps
+	$(PYTEST) $(PARALLEL) -m 'not long and not slow'
 
-test-long: $(READY)  ## the long sweeps, and `make test-numeric`
+test-long: $(READY)  ## slow tests, the long sweeps, and `make test-numeric`
+	$(PYTEST) $(PARALLEL) -m 'slow and not long' --ignore tests/property
 	$(PYTEST) -n 2 -m long --timeout 900
 	$(PYTEST) $(PARALLEL) -m 'not long' --timeout 900 --hypothesis-profile whole tests/property
 	$(MAKE) test-numeric
@@ -65,6 +66,10 @@ test-numeric: $(READY)  ## the numeric tests twice again, with other kernels and
 	$(PLAIN) $(NUMERIC) $(PARALLEL)
 	@if grep -qs avx512f /proc/cpuinfo; then $(AVX2) $(NUMERIC) -n 1; \
 	else echo 'A processor without AVX-512 has computed with these kernels in `make test`.'; fi
+
+slow: $(READY)  ## measure all tests but the long sweeps, and list those that `make test` leaves out
+	$(PYTEST) $(PARALLEL) -m 'not long' --junitxml build/tests.xml
+	$(BIN)/python tests/support/slow.py build/tests.xml
 
 conformance: $(READY)  ## rewrite docs/conformance.md after a wanted change; review the diff
 	$(BIN)/python tests/conformance table

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from numeric import is_numeric
+from slow import label, slow_tests
 
 _TESTS = Path(__file__).parent
 _LONGEST = {
@@ -41,9 +42,11 @@ def pytest_configure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark numeric tests, before any are chosen by their marks."""
+    """Mark numeric and slow tests, before any are chosen by their marks."""
     if is_numeric(item.path):
         item.add_marker("numeric")
+    if label(item.nodeid) in slow_tests():
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)
