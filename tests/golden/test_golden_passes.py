@@ -40,6 +40,7 @@ from sambac.passes.pipelines import (
 )
 from sambac.passes.precision import rounding
 from sambac.passes.round_numbers import RoundNumbers
+from sambac.variants.turned import TurnFirst
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 ROUNDING = rounding(CompileOptions(precision="mixed"))
@@ -50,6 +51,7 @@ REWRITING = (
     *SELECT_TRAINING_KERNELS,
     *ROUNDING,
     ChooseConvolutions(),
+    TurnFirst(),
 )
 PASSES = {step.name: type(step) for step in (*LEGALIZE, *REWRITING)}
 SEPARATOR = "----\n"

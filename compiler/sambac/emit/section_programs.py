@@ -15,6 +15,7 @@ from sambac.variants.blocked import SIZES, BlockConvolutions, feature
 from sambac.variants.byte_products import FEATURE, ByteProducts
 from sambac.variants.chunks import PROCESSOR, UpdateInChunks, has_rows
 from sambac.variants.terms import Assumed, Terms
+from sambac.variants.turned import TurnFirst
 
 _Key = tuple[FormalProgram, CallForm]
 _Made = tuple[tuple[str, ...], FormalProgram]
@@ -57,7 +58,8 @@ def section_programs(
             )
             blocks = _in_blocks(source, sets) if plan.lowered.states else ()
             by_rows = _by_rows(source.model(sets)) if large else ()
-            others = (*blocks, *_in_bytes(source, sets), *by_rows)
+            turned = _turned(source, sets) if plan.lowered.states else ()
+            others = (*blocks, *_in_bytes(source, sets), *by_rows, *turned)
             choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
     return tuple(shelf.programs), choices
 
@@ -143,7 +145,17 @@ def _in_blocks(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
     for block in SIZES:
         section = source.model(sets)
         if BlockConvolutions(block)(section.model).modified:
+            TurnFirst()(section.model)
             yield (feature(block),), section.program()
+
+
+def _turned(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
+    """Yield the program that turns operands before it multiplies, and what it requires."""
+    if TurnFirst.rules.keys().isdisjoint(source.nodes[op].op_type for op in sets.ops):
+        return
+    section = source.model(sets)
+    if TurnFirst()(section.model).modified:
+        yield (PROCESSOR,), section.program()
 
 
 def _stored(made: _Made, form: CallForm, graphs: SegmentBuilder) -> SectionProgram:

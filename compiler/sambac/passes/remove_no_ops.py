@@ -14,6 +14,7 @@
     f(f(x))                    f = Relu, Abs, Ceil, Floor, Round, Sign   ->  f(x)
     f(f(x))                    f = Neg, Not                        ->  x
     f(x + 0)                   f = Softmax, LogSoftmax             ->  f(x)   (shape unchanged)
+    Where(c, x, x)                                                 ->  x      (shape unchanged)
 
 Any other float x + 0 stays: it turns -0 into +0. Exports of attention add masks that are all zeros,
 as constants or as Where(all true, 0, y). A value that would be two outputs of a graph, or an
@@ -165,6 +166,17 @@ def _shifted(editor: Editor, node: ir.Node) -> str | None:
     return "no zeros are added to the input"
 
 
+def _either(editor: Editor, node: ir.Node) -> str | None:
+    """Where(c, x, x) -> x."""
+    _, one, other = node.inputs
+    if one is not other:
+        return "it chooses between two values"
+    before, after = static_shape(one), static_shape(node.outputs[0])
+    if one is None or before is None or before != after:
+        return "the shape changes or is unknown"
+    return editor.bypass(node, one)
+
+
 def _are_zeros(value: ir.Value | None) -> bool:
     """Tell whether `value` is known to be all zeros."""
     choice = made_by(value, "Where")
@@ -200,4 +212,5 @@ class RemoveNoOps(RulePass):
         **dict.fromkeys(("Relu", "Abs", "Ceil", "Floor", "Round", "Sign"), (_idempotent,)),
         **dict.fromkeys(("Neg", "Not"), (_involution,)),
         **dict.fromkeys(("Softmax", "LogSoftmax"), (_shifted,)),
+        "Where": (_either,),
     }

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 ROW_BYTES = 1 << 19
 """Of the longest row: a handful of these fits the second-level cache of most processors."""
-SHORTEST_BYTES = ROW_BYTES // 4
+SHORTEST_BYTES = ROW_BYTES // 8
 """Of the shortest row: for shorter ones, to begin with a row takes what the cache saves."""
-_LEAST_BYTES = 1 << 22
+_LEAST_BYTES = 3 << 18
 """What a vector needs to be worth it: smaller ones stay in a cache from operator to operator."""
 _ALIGNMENT = 64
 

@@ -25,7 +25,8 @@ from .threads import Threads, needs_shared_pool
 # Failures become exceptions with a message; onnxruntime need not print them as well.
 _LOG_FATAL = 4
 _LEFT_OUT = "optimization.disable_specified_optimizers"
-_MOVES, _SCALES = "TransposeOptimizer", "MatMulScaleFusion"
+_MOVES = ("TransposeOptimizer", "GemmTransposeFusion", "MatmulTransposeFusion")
+_SCALES = ("MatMulScaleFusion",)
 
 
 class Tuning(NamedTuple):
@@ -34,8 +35,9 @@ class Tuning(NamedTuple):
     `prepack` copies matrix weights into the layout the kernels like best, which takes time and
     memory once; `optimize` lets onnxruntime rewrite the graph. Both pay off from a few runs on.
     With `moves` that takes in its Transposes: it brings them together, which removes some of a
-    model that was exported so. Those of a step are where they cost least, and one made of two may
-    move single elements where the two move rows. With `scales` numbers that products are scaled
+    model that was exported so, or makes them part of products. Those of a step are where they cost
+    least: one made of two may move single elements where the two move rows, and products that turn
+    an operand may take longer than both. With `scales` numbers that products are scaled
     with become attributes, which have the digits of float32.
     `provider` has the kernels. Sessions keep the times of their operators for `profiling`
     where `profiles` is a folder for that.
@@ -111,7 +113,7 @@ def _create(
     if not tuning.optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     wanted = {_MOVES: tuning.moves, _SCALES: tuning.scales}
-    left = [name for name, pays_off in wanted.items() if not pays_off]
+    left = [name for names, pays_off in wanted.items() if not pays_off for name in names]
     if left:
         options.add_session_config_entry(_LEFT_OUT, ";".join(left))
     return tuning.provider.open(model, options)

@@ -8,7 +8,7 @@ import onnxruntime as ort
 import pytest
 
 from sambac.passes.infer_shapes import InferShapes
-from sambac.training.rows import ROW_BYTES, in_rows
+from sambac.training.rows import ROW_BYTES, SHORTEST_BYTES, in_rows
 from sambac.variants.chunks import UpdateInChunks
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>'
@@ -110,16 +110,18 @@ def test_rows_that_are_short_or_too_long_are_kept(shape: str) -> None:
     assert not UpdateInChunks()(given).modified
 
 
-@pytest.mark.parametrize("elements", [1 << 20, 50257 * 768, 3 * 5 * 7 << 16, 1024 * 1025, 1 << 26])
+@pytest.mark.parametrize(
+    "elements", [3 << 16, 5000 * 100, 50257 * 768, 3 * 5 * 7 << 16, 1024 * 1025, 1 << 26]
+)
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_rows_fill_a_vector_and_begin_at_whole_lines(elements: int, itemsize: int) -> None:
     rows, length = in_rows(elements * itemsize, itemsize)
     assert rows * length == elements
     assert rows > 1
     assert length * itemsize % 64 == 0
-    assert ROW_BYTES // 4 <= length * itemsize <= ROW_BYTES
+    assert SHORTEST_BYTES <= length * itemsize <= ROW_BYTES
 
 
-@pytest.mark.parametrize("elements", [0, 1, 1000, (1 << 20) - 16, (1 << 20) + 7, 1048583])
+@pytest.mark.parametrize("elements", [0, 1, 1000, (3 << 16) - 16, (1 << 20) + 7, 1048583])
 def test_short_vectors_and_those_that_no_rows_fill_stay_vectors(elements: int) -> None:
     assert in_rows(elements * 4, 4) == (elements,)
