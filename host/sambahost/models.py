@@ -128,16 +128,21 @@ def structure_of(module: nn.Module, objects: bool = True) -> object:
     """Return what `module` is made of beside tensors: modules in it, and what attributes hold.
 
     It equals that of another time if nobody has put another module or value there: numbers and
-    texts and tensors alone, or all `objects`. What other objects hold is not looked at.
+    texts and tensors alone, or all `objects`. What other objects hold is not looked at. Without
+    `objects` it is for training, and what evaluates in a `module` that trains counts, too.
     """
+    trains = objects or not module.training  # all of it, where the whole is to evaluate
     return [
-        (path, part, held({k: v for k, v in vars(part).items() if k not in _TORCHS}, objects))
+        (
+            *(path, part, held({k: v for k, v in vars(part).items() if k not in _TORCHS}, objects)),
+            trains or part.training,
+        )
         for path, part in module.named_modules(remove_duplicate=False)
     ]
 
 
 _TORCHS = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
-"""Attributes that every module has; the mode it is in counts for nobody here."""
+"""Attributes that every module has, and that hold nothing of its own."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST = 100
 
@@ -282,8 +287,8 @@ def _picking(names: Sequence[str]) -> _Picks:
 
 _TABLES = frozenset({"_parameters", "_buffers", "_modules", "_constants"})
 """Attributes that hold what modules are made of, which count however many there are."""
-_UNSEEN = _TORCHS - _TABLES
-"""Attributes of all modules that count for nobody here, as the mode they are in."""
+_UNSEEN = _TORCHS - _TABLES - {"training"}
+"""Attributes of all modules that count for nobody here."""
 
 
 _WANTS_GRADIENT = attrgetter("requires_grad")
