@@ -217,7 +217,9 @@ class Glance:
     of what `structure_of` takes, which is more than a run of a small program.
     """
 
-    def __init__(self, owners: Iterable[object]) -> None:
+    def __init__(self, owners: Iterable[object], *, modes: bool = False) -> None:
+        """Look at what there is now, with `modes` at what trains and what evaluates, too."""
+        idle = _UNSEEN - {"training"} if modes else _UNSEEN
         self._owners = [*owners]
         self._attributes = [vars(owner) for owner in self._owners]
         self._picks: list[_Picks] = []
@@ -225,7 +227,7 @@ class Glance:
         self._full: list[Iterable[object]] = []
         found: dict[int, object] = {}
         for owner, attributes in zip(self._owners, self._attributes, strict=True):
-            unseen = _UNSEEN if isinstance(owner, nn.Module) else frozenset()
+            unseen = idle if isinstance(owner, nn.Module) else frozenset()
             names = [name for name in attributes if name not in unseen]
             self._picks.append(_picking(names))
             for name in names:
@@ -287,8 +289,8 @@ def _picking(names: Sequence[str]) -> _Picks:
 
 _TABLES = frozenset({"_parameters", "_buffers", "_modules", "_constants"})
 """Attributes that hold what modules are made of, which count however many there are."""
-_UNSEEN = _TORCHS - _TABLES - {"training"}
-"""Attributes of all modules that count for nobody here."""
+_UNSEEN = _TORCHS - _TABLES
+"""Attributes of all modules that count for nobody, but the mode in training."""
 
 
 _WANTS_GRADIENT = attrgetter("requires_grad")
