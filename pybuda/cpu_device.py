@@ -10,6 +10,7 @@ import torch
 from pef.arguments import shown
 from sambahost.chains import Chain, Graded
 from sambahost.host_evaluation import HostEvaluation
+from sambahost.models import in_mode
 from sambahost.samples import Samples
 
 from .device import Device
@@ -66,9 +67,7 @@ class CPUDevice(Device):
     def infer(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
         chain = Chain((item.on_host() for item in self.modules), PyBudaError, batch.names)
-        if any(part.training for part in chain.modules()):
-            chain.eval()
-        with self.at_work, torch.no_grad():
+        with self.at_work, in_mode(chain, training=False), torch.no_grad():
             found: tuple[torch.Tensor, ...] = chain(*self._converted(batch.tensors))
         return found
 

@@ -17,7 +17,7 @@ from sambac.number_rules import OperandFormats
 from sambac.numerics import FORMATS
 
 from ._C import DataFormat, MathFidelity, NodeEpochType
-from .errors import PyBudaError
+from .errors import PyBudaError, require_kind
 from .formats import block_format, fidelity_name, held_as
 
 InputFormats = DataFormat | Mapping[int, tuple[DataFormat, bool]]
@@ -113,6 +113,7 @@ class NumberConfig:
                 "intermediate_df: on hardware the format of partial sums in memory; sums are not "
                 "taken apart so here, and it has no effect"
             )
+        require_kind(is_gradient_op=(is_gradient_op, bool))
         operands, weights = _inputs(input_df)
         for index, bits in input_parameter_indices_to_optimize or ():
             weights = {**weights, index: block_format(bits, self.default_df_override).name}

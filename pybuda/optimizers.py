@@ -30,6 +30,16 @@ class Optimizer:
     compiled_as: type[sambac.Optimizer]
     idle: ClassVar[tuple[str, ...]] = ()
     """Settings without an effect, as in the original."""
+    _compiled = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set what there is. Raise `PyBudaError` for another name, and for what is compiled in."""
+        own = [each.name for each in fields(self)]  # type: ignore[arg-type]  # each is a dataclass
+        if type(self) in _KINDS.values() and name not in (*own, *_INNER):
+            raise PyBudaError(f"{type(self).__name__} has no '{name}'{did_you_mean(name, own)}")
+        if self._compiled and name in own and name != "learning_rate":
+            raise PyBudaError(f"{name} is compiled in; make a device with another optimizer")
+        super().__setattr__(name, value)
 
     def __post_init__(self) -> None:
         if self.device_params is (self.parameters is not None):
@@ -56,6 +66,7 @@ class Optimizer:
 
         These are the compiler's names of parameters by the API's.
         """
+        self._compiled = True
         if self._names is None:
             return self._made() if known else None
         chosen = tuple(known[name] for name in self._names if name in known)
@@ -186,15 +197,17 @@ class LARS(Optimizer):
     idle = ("nesterov", "dampening")
 
 
+_INNER = ("_compiled", "_names", "compiled_as")
 _KINDS = {kind.__name__.lower(): kind for kind in (SGD, Adam, AdamW, LAMB, LARS)}
 
 
-def of_kind(name: str, settings: Mapping[str, Any]) -> Optimizer:
+def of_kind(type: str = "", params: Mapping[str, Any] | None = None, **others: Any) -> Optimizer:
     """Return an optimizer of all parameters, by its name. Raises `PyBudaError` for unknown ones."""
-    made = _KINDS.get(name.lower())
-    if made is None:
-        raise PyBudaError(f"there is no optimizer {name!r}; choose {', '.join(_KINDS)}")
-    found: Optimizer = made(**settings, device_params=True)
+    made = _KINDS.get(type.lower())
+    if made is None or others:
+        odd = f"'{min(others)}' beside type and params" if made else f"no optimizer {type!r}"
+        raise PyBudaError(f"there is {odd}; choose {', '.join(_KINDS)}")
+    found: Optimizer = made(**(params or {}), device_params=True)
     return found
 
 

@@ -18,6 +18,7 @@ class TorchLearningRateScheduler(torch.optim.lr_scheduler.LRScheduler):
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
         self.base_lrs = [group["lr"] for group in optimizer.param_groups]
+        self._last_lr = [*self.base_lrs]
         self.last_epoch = 0
 
     @abstractmethod
@@ -29,5 +30,6 @@ class TorchLearningRateScheduler(torch.optim.lr_scheduler.LRScheduler):
         if epoch is not None:
             warn(f"epoch={epoch!r}: schedulers count their steps themselves; it has no effect here")
         self.last_epoch += 1
-        for group, rate in zip(self.optimizer.param_groups, self.get_lr(), strict=True):
+        self._last_lr = [*self.get_lr()]
+        for group, rate in zip(self.optimizer.param_groups, self._last_lr, strict=True):
             group["lr"] = rate

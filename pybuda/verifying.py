@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from pef.arguments import misfits
+from pef.arguments import ANY, misfits
 from pef.warned import warn
-from sambahost.golden import NUMBERS, Compares, GoldenRule, Tolerance
+from pef.wording import did_you_mean
+from sambahost.golden import KINDS, Compares, GoldenRule, Tolerance
 from sambahost.watcher import Watched
 
 from ._C import DataFormat
@@ -118,15 +119,16 @@ class VerifyConfig:
     verify_pybuda_codegen_vs_framework: bool = _idle(False)
     verify_tvm_compile: bool = _idle(False)
 
-    def __post_init__(self) -> None:
-        """Warn of what has no effect. Raise `PyBudaError` for what would compare nothing."""
-        require_kind(test_kind=(self.test_kind, TestKind), verify_all=(self.verify_all, bool))
-        if odd := misfits(**{name: (getattr(self, name), kind) for name, kind in NUMBERS.items()}):
-            raise PyBudaError("\n".join(odd))
-        for each in fields(self):
-            if each.metadata and getattr(self, each.name) != each.default:
-                says = each.metadata["says"]
-                warn(f"{each.name}: on hardware modules are {says}; it has no effect here")
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set what there is; warn of what has no effect. Raise `PyBudaError` for what is wrong."""
+        if name not in _SETTINGS:
+            raise PyBudaError(f"VerifyConfig has no '{name}'{did_you_mean(name, _SETTINGS)}")
+        if odd := misfits(**{name: (value, KINDS.get(name, ANY))}):
+            raise PyBudaError(odd[0])
+        require_kind(**{name: (value, _TYPES.get(name, object))})
+        object.__setattr__(self, name, value)
+        if (says := _SETTINGS[name].metadata.get("says")) and value != _SETTINGS[name].default:
+            warn(f"{name}: on hardware modules are {says}; it has no effect here")
 
     @classmethod
     def disabled(cls) -> VerifyConfig:
@@ -146,6 +148,10 @@ class VerifyConfig:
         """Return what is compared in training."""
         own = (self.enable_input_gradient_checking, self.enable_parameter_gradient_checking)
         return Watched(self.rule(), *own, tuple(self.waive_gradient_errors))
+
+
+_SETTINGS = {each.name: each for each in fields(VerifyConfig)}
+_TYPES = {"test_kind": TestKind, "devtype": BackendType, "arch": BackendDevice}
 
 
 def asked_for(given: object, name: str = "_verify_cfg") -> VerifyConfig | None:

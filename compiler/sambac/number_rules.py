@@ -165,7 +165,11 @@ def _rule(entry: object, kind: str) -> NumberRule:
 
 def _words(field: str, value: object) -> list[object]:
     """Return the words in a field: one, none, or those by the numbers of operands."""
-    if field in _BY_NUMBER and isinstance(value, Mapping) and all(type(at) is int for at in value):
+    if (
+        field in _BY_NUMBER
+        and isinstance(value, Mapping)
+        and all(type(at) is int and at >= 0 for at in value)
+    ):
         return [*value.values()]
     return [] if isinstance(value, str) and not value else [value]
 

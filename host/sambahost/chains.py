@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from torch import Tensor, nn
 
@@ -22,7 +22,22 @@ class Keeping(nn.Module):
     keeps: Sequence[str] = ()
 
 
-class Chain(nn.Module):
+class _OfProgram(nn.Module):
+    """A module around those of a program: these say what in them trains.
+
+    As layers that evaluate in a model that trains, such as frozen statistics, do so on.
+    """
+
+    def train(self, mode: bool = True) -> Self:
+        """Put all into a mode; into training only modules of the program that are to evaluate."""
+        self.training = mode
+        for part in self.children():
+            if isinstance(part, _OfProgram) or not (mode and part.training):
+                part.train(mode)
+        return self
+
+
+class Chain(_OfProgram):
     """Modules that run one after the other; the first may take its inputs by name.
 
     With `kept` something comes behind the outputs of the last one: what `Keeping` modules give
@@ -101,7 +116,7 @@ def _caught(part: nn.Module, paths: Sequence[str]) -> Iterator[Mapping[str, obje
             hook.remove()
 
 
-class Graded(nn.Module):
+class Graded(_OfProgram):
     """Modules and the loss that is computed from their outputs and from targets.
 
     Without modules the inputs are what the loss is computed from.

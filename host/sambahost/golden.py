@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import torch
 
-from pef.arguments import LIMIT, NUMBER, WHOLE, Kind
+from pef.arguments import BY_NAME, LIMIT, NUMBER, WHOLE, Kind, instance
 
 if TYPE_CHECKING:
     import onnx
@@ -28,7 +28,10 @@ def _is_tolerance(value: object) -> bool:
 _TOLERANCE = Kind(f"{LIMIT.words}, or a dict of them by type of torch, or None", _is_tolerance)
 _FINITE = Kind("a number that is not infinite", lambda value: LIMIT.fits(_size(value)))
 
-NUMBERS: Mapping[str, Kind] = {
+_FUNCTION = Kind("a function", callable).or_none()
+_LIST = instance((list, tuple), "a list")  # a text would be one of letters
+
+KINDS: Mapping[str, Kind] = {
     "pcc": _FINITE.or_none(),  # more than 1 is what no correlation reaches
     "rtol": _TOLERANCE,
     "atol": _TOLERANCE,
@@ -38,8 +41,18 @@ NUMBERS: Mapping[str, Kind] = {
         ("epochs", "steps", "accumulation_steps", "microbatch_count"), WHOLE.at_least(1)
     ),
     "checkpoint_interval": WHOLE.at_least(0),
+    **dict.fromkeys(
+        (
+            *("enabled", "sequential", "verify_all"),
+            *("enable_input_gradient_checking", "enable_parameter_gradient_checking"),
+        ),
+        instance(bool, "a bool"),
+    ),
+    **dict.fromkeys(("golden_compare_callback", "scheduler"), _FUNCTION),
+    **dict.fromkeys(("waive_gradient_errors", "epoch_breaks", "chip_breaks"), _LIST),
+    "optimizer": BY_NAME.or_none(),
 }
-"""What the numbers may be that say how results are verified, and how much is run for it."""
+"""What settings may be that say what is verified and how, and how much is run for it."""
 
 
 def _size(value: object) -> object:
@@ -89,7 +102,8 @@ class GoldenRule:
         a, b = golden.double(), found.double()
         rtol, atol = (_of(limit, golden.dtype) for limit in (self.rtol, self.atol))
         if atol is None:
-            atol = self.relative_atol * float(a.nan_to_num().abs().max()) if a.numel() else 0.0
+            finite = a[a.isfinite()]  # else what is infinite would let all pass
+            atol = self.relative_atol * float(finite.abs().max()) if finite.numel() else 0.0
         return torch.allclose(a, b, rtol=rtol or 0.0, atol=atol, equal_nan=True)
 
 

@@ -79,6 +79,11 @@ class HostTrainer:
     """Trains parameters in place, by forward passes whose backward passes may come much later."""
 
     def __init__(self, request: HostRequest) -> None:
+        if isinstance(request.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            raise request.raises(
+                f"the scheduler of device '{request.device}' is a ReduceLROnPlateau, which steps "
+                "by a metric, and no step here has one; step it by hand between runs"
+            )
         self._request = request
         self._passed: deque[HostPass] = deque()
 

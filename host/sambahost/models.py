@@ -128,16 +128,21 @@ def structure_of(module: nn.Module, objects: bool = True) -> object:
     """Return what `module` is made of beside tensors: modules in it, and what attributes hold.
 
     It equals that of another time if nobody has put another module or value there: numbers and
-    texts and tensors alone, or all `objects`. What other objects hold is not looked at.
+    texts and tensors alone, or all `objects`. What other objects hold is not looked at. Without
+    `objects` it is for training, and what evaluates in a `module` that trains counts, too.
     """
+    trains = objects or not module.training  # all of it, where the whole is to evaluate
     return [
-        (path, part, held({k: v for k, v in vars(part).items() if k not in _TORCHS}, objects))
+        (
+            *(path, part, held({k: v for k, v in vars(part).items() if k not in _TORCHS}, objects)),
+            trains or part.training,
+        )
         for path, part in module.named_modules(remove_duplicate=False)
     ]
 
 
 _TORCHS = frozenset(vars(nn.Module())) - {"_forward_hooks", "_forward_pre_hooks"}
-"""Attributes that every module has; the mode it is in counts for nobody here."""
+"""Attributes that every module has, and that hold nothing of its own."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MOST = 100
 
@@ -212,7 +217,9 @@ class Glance:
     of what `structure_of` takes, which is more than a run of a small program.
     """
 
-    def __init__(self, owners: Iterable[object]) -> None:
+    def __init__(self, owners: Iterable[object], *, modes: bool = False) -> None:
+        """Look at what there is now, with `modes` at what trains and what evaluates, too."""
+        idle = _UNSEEN - {"training"} if modes else _UNSEEN
         self._owners = [*owners]
         self._attributes = [vars(owner) for owner in self._owners]
         self._picks: list[_Picks] = []
@@ -220,7 +227,7 @@ class Glance:
         self._full: list[Iterable[object]] = []
         found: dict[int, object] = {}
         for owner, attributes in zip(self._owners, self._attributes, strict=True):
-            unseen = _UNSEEN if isinstance(owner, nn.Module) else frozenset()
+            unseen = idle if isinstance(owner, nn.Module) else frozenset()
             names = [name for name in attributes if name not in unseen]
             self._picks.append(_picking(names))
             for name in names:
@@ -283,7 +290,7 @@ def _picking(names: Sequence[str]) -> _Picks:
 _TABLES = frozenset({"_parameters", "_buffers", "_modules", "_constants"})
 """Attributes that hold what modules are made of, which count however many there are."""
 _UNSEEN = _TORCHS - _TABLES
-"""Attributes of all modules that count for nobody here, as the mode they are in."""
+"""Attributes of all modules that count for nobody, but the mode in training."""
 
 
 _WANTS_GRADIENT = attrgetter("requires_grad")

@@ -256,7 +256,7 @@ class SampleTrainer:
             return True
         if self._structure != self._looks():
             return False
-        self._glance = Glance(self.request.owners())
+        self._glance = Glance(self.request.owners(), modes=True)
         return True
 
     def trained(self) -> TrainedValues:
@@ -322,6 +322,6 @@ class SampleTrainer:
         self._find = stage.finder({n: place for n, place in step.places.items() if n in trained})
         self._marks = [(place, tensor, mark(tensor)) for place, tensor in step.tensors]
         self._held = [*request.tensors()]  # so that no other one gets their ids
-        self._structure, self._glance = self._looks(), Glance(request.owners())
+        self._structure, self._glance = self._looks(), Glance(request.owners(), modes=True)
         self._stage, self._step = stage, step
         return stage

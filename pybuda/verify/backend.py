@@ -161,8 +161,7 @@ def _devices(modules: Sequence[Module], kinds: Sequence[str], config: VerifyConf
 def _tt_device(name: str, config: VerifyConfig) -> TTDevice:
     optimizer = None
     if config.optimizer is not None and config.test_kind.is_training():
-        said = config.optimizer
-        optimizer = optimizers.of_kind(str(said.get("type")), said.get("params", {}))
+        optimizer = optimizers.of_kind(**config.optimizer)
     return TTDevice(
         name,
         chip_ids=config.chip_ids,

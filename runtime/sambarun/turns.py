@@ -42,6 +42,17 @@ class Turn:
             self._holders = {None: frame}
         return True
 
+    def is_up(self, frame: FrameType) -> bool:
+        """Tell whether a function that has the turn is among those that called the one in `frame`.
+
+        That one would wait for itself.
+        """
+        holders = {id(holder) for holder in self._holders.copy().values()}
+        up: FrameType | None = frame
+        while up is not None and id(up) not in holders:
+            up = up.f_back
+        return up is not None
+
     def give_back(self) -> None:
         """End the turn of the one who has it."""
         self._holders.pop(None, None)
@@ -58,16 +69,22 @@ class NoTurn(Turn):
 
 
 class Mutex:
-    """A turn for which one waits, a context manager; the function around the `with` has it."""
+    """A turn for which one waits, a context manager; the function around the `with` has it.
 
-    __slots__ = ("_turn",)
+    Whoever is called from within raises `inside` if that is given, and else waits for ever.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_inside", "_turn")
+
+    def __init__(self, inside: Exception | None = None) -> None:
         self._turn = Turn()
+        self._inside = inside
 
     def __enter__(self) -> Self:
         frame = sys._getframe(1)
         while not self._turn.take(frame):
+            if self._inside is not None and self._turn.is_up(frame):
+                raise self._inside
             time.sleep(_PAUSE)
         return self
 

@@ -333,12 +333,14 @@ class SambaSession:
         in torch, and 0 for others. Without it gradients stay as they are. With `data_parallel` they
         are averaged over processes: REDUCE sections run, as `data_parallel_mode` says (normal,
         inorder, optimal). `reduce_on_rdu` changes nothing. `graph_name` is for PEFs of several.
+        Runs of several threads take turns.
 
         Raises `SambaError` before `trace_graph`, for unknown names, ids beside types, and misfits.
         """
         pef = self._device.loaded()
         profiler = self._device.profiler
-        with measuring(profiler, run_event(section_types) if profiler.enabled else ""):
+        event = run_event(section_types) if profiler.enabled else ""
+        with pef.alone, measuring(profiler, event):
             pef.choose(graph_name)
             pef.take(input_tensors, grad_of_outputs)
             mode = checked_mode(data_parallel_mode or self._modes.data_parallel_mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -170,3 +171,20 @@ def test_gradients_of_several_runs_add_up(level: str) -> None:
     state = executable.state()
     for key, tensor in peer.parameters.items():
         assert_near(state[key], tensor, what=key)
+
+
+@pytest.mark.parametrize("largest", [None, 0.3], ids=["", "clipped"])
+def test_updates_without_the_clipping_of_a_program_are_told(largest: float | None) -> None:
+    ours, _ = OPTIMIZERS["sgd"]
+    executable = _program(ours, level="O3", max_grad_norm=largest)
+    batch = dict(zip(("x", "t"), DATA[0], strict=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        executable.run(batch)
+        executable.run(batch, section_types=["FWD", "BCKWD"])
+        if largest is None:
+            executable.run(batch, section_types=["FWD", "BCKWD", "OPT"])
+            return
+        executable.run(batch, section_types=["FWD", "BCKWD", "GRADNORM", "OPT"])
+    with pytest.warns(UserWarning, match="OPT runs without GRADNORM, which clips gradients"):
+        executable.run(batch, section_types=["FWD", "BCKWD", "OPT"])

@@ -173,6 +173,20 @@ def test_schedulers_count_their_steps_themselves() -> None:
         scheduler.step(7)
     scheduler.step()
     assert [group["lr"] for group in scheduler.optimizer.param_groups] == [0.25]
+    assert scheduler.get_last_lr() == [0.25]
+
+
+def test_a_scheduler_that_steps_by_a_metric_is_refused() -> None:
+    device = pybuda.CPUDevice(
+        "cpu0",
+        lambda module: torch.optim.SGD(module.parameters(), 0.1),
+        torch.optim.lr_scheduler.ReduceLROnPlateau,
+        module=later(nn.Linear(6, 4), "net"),
+    )
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    with pytest.raises(pybuda.PyBudaError, match="ReduceLROnPlateau, which steps by a metric"):
+        pybuda.run_training(_sequential=True)
 
 
 def test_a_module_knows_its_device() -> None:

@@ -168,3 +168,23 @@ def test_an_optimizer_of_some_parameters_leaves_the_others() -> None:
     assert not torch.equal(found["c.bias"].value(), module.bias.value())
     (gradients,) = pybuda.get_parameter_gradients(device)
     near(gradients["c.bias"].value(), (module.bias.value() - found["c.bias"].value()) / 0.3)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_settings_that_are_compiled_in_are_not_changed_without_a_word(name: str) -> None:
+    kind, settings = (described := OPTIMIZERS[name][0].described()).pop("type"), described
+    optimizer = getattr(optimizers, str(kind))(**settings, device_params=True)
+    odd = "lr" if kind == "SGD" else "beta3"
+    with pytest.raises(pybuda.PyBudaError, match=f"{kind} has no '{odd}'"):
+        setattr(optimizer, odd, 0.5)
+    changed = [key for key in settings if key in ("beta1", "weight_decay", "bias_correction")]
+    for key in changed:
+        setattr(optimizer, key, settings[key])  # nothing is compiled so far
+    device = device_with(perceptron(), None, optimizer)
+    push(batches(2), device)
+    pybuda.run_training().get(timeout=WAIT)
+    for key in changed:
+        with pytest.raises(pybuda.PyBudaError, match=f"{key} is compiled in"):
+            setattr(optimizer, key, settings[key])
+    optimizer.learning_rate = 0.5
+    pybuda.run_training().get(timeout=WAIT)

@@ -353,17 +353,43 @@ def test_a_pipeline_by_hand_is_verified(monkeypatch) -> None:
         ({"accumulation_steps": 1.5}, "accumulation_steps is 1.5; a whole number from 1 on"),
         ({"microbatch_count": 0}, "microbatch_count is 0; a whole number from 1 on"),
         ({"checkpoint_interval": -1}, "checkpoint_interval is -1; a whole number from 0 on"),
-        (
-            {"pcc": "x", "rtol": True},
-            "pcc is 'x'; a number that is not infinite, or None.*\nrtol is True; a nu",
-        ),
+        ({"pcc": "x"}, "pcc is 'x'; a number that is not infinite, or None was expected"),
+        ({"rtol": True}, "rtol is True; a number from 0 on that is not infinite, or a dict"),
         ({"pcc": float("nan")}, "pcc is nan; a number that is not infinite, or None was expected"),
         ({"rtol": float("inf")}, "rtol is inf; a number from 0 on that is not infinite, or a dict"),
         ({"atol": {torch.float32: -1.0}}, "atol is a dict; a number from 0 on that is not infin"),
         ({"relative_atol": None}, "relative_atol is None; a number from 0 on that is not infinite"),
         ({"scale_loss": float("inf")}, "scale_loss is inf; a number that is not infinite"),
+        ({"waive_gradient_errors": "weight"}, "waive_gradient_errors is 'weight'; a list was"),
+        ({"golden_compare_callback": 1}, "golden_compare_callback is 1; a function, or None was"),
+        ({"optimizer": "sgd"}, "optimizer is 'sgd'; a dict by name, or None was expected"),
+        ({"devtype": "Golden"}, "devtype is 'Golden'; a .*BackendType was expected"),
     ],
 )
 def test_settings_that_would_compare_nothing_are_refused(setting: dict, says: str) -> None:
     with pytest.raises(pybuda.PyBudaError, match=says):
         VerifyConfig(**setting)
+    ((name, value),) = setting.items()
+    config = VerifyConfig()
+    with pytest.raises(pybuda.PyBudaError, match=says):
+        setattr(config, name, value)
+    assert config == VerifyConfig()
+
+
+def test_settings_that_there_are_not_are_refused_when_they_are_set_later() -> None:
+    with pytest.raises(pybuda.PyBudaError, match=r"no 'pccc' \(did you mean 'pcc'"):
+        VerifyConfig().pccc = 0.5
+    told = "'parms' beside type and params"
+    for chosen in ({"type": "adamw", "parms": {"learning_rate": 1.0}}, {"typ": "adamw"}):
+        training = VerifyConfig(test_kind=TestKind.TRAINING, optimizer=chosen)
+        with pytest.raises(pybuda.PyBudaError, match=told):
+            verify_module(pybuda.PyTorchModule("net", nn.Linear(4, 3)), [(1, 4)], training)
+        told = "there is no optimizer ''"
+
+
+@pytest.mark.parametrize("odd", [torch.inf, -torch.inf, torch.nan])
+def test_what_is_not_finite_does_not_let_the_rest_pass(odd: float) -> None:
+    golden = torch.tensor([odd, 1.0, 2.0])
+    rule = VerifyConfig(pcc=None).rule()
+    assert rule.complaint(golden, torch.tensor([odd, 1.1, 2.0])) == ""
+    assert "is up to" in rule.complaint(golden, torch.tensor([odd, 3.0, 2.0]))

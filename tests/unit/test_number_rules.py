@@ -82,6 +82,7 @@ def test_all_that_is_wrong_is_told(tmp_path: Path) -> None:
         ("factors", "bfp8_b", r"factors is 'bfp8_b' \(did you mean 'Bfp8_b'\?\)"),
         ("operands", {"0": "Bfp8"}, "operands is a dict; choose .*, alone or by the numbers"),
         ("operands", {True: "Bfp8"}, "operands is a dict"),
+        ("operands", {-1: "Bfp8"}, "operands is a dict"),
         ("weights", {0: 3}, "weights is 3; choose"),
         ("stage", "opt", "stage is 'opt'; choose fwd or bwd"),
         ("accumulate", "Bfp8", "accumulate is 'Bfp8'; choose Float32, Float16_b or Float16"),

@@ -1,15 +1,18 @@
-"""Dropouts of rate 1, which ONNX has not, and PyTorch has.
+"""Dropouts that drop, in a program for inference, and that onnxruntime does not run as they are.
 
     y, kept = Dropout(x, 1, True)  ->  y = Mul(x, 0), kept = Expand(False)
+    y = Dropout(x, r, True)        ->  d, kept = Dropout(x, r, True); y = Where(kept, d, 0)
 
-onnxruntime refuses them when they run. What is infinite, or no number, becomes NaN as in PyTorch.
+Rates of 1, which ONNX has not and PyTorch has, it refuses when they run: what is infinite, or no
+number, becomes NaN as in PyTorch. Others it takes out, unless somebody reads the mask, or the
+result is an output: models that draw at inference then gave the same numbers in each run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx_ir as ir
@@ -36,9 +39,27 @@ def full(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
+def lasting(editor: Editor, node: ir.Node) -> str | None:
+    """Dropout(x, r, True) -> Where(kept, d, 0) of its two results: the same numbers."""
+    x, y, training = node.inputs[0], node.outputs[0], input_at(node, 2)
+    known, seed = constant(training), node.attributes.get("seed")
+    if training is None or (known is not None and not known.any()):
+        return "it drops nothing"
+    if x is None or x.dtype is None or y.is_graph_output():
+        return "onnxruntime leaves an output as it is"
+    if any(kept.is_graph_output() or kept.uses() for kept in node.outputs[1:]):
+        return "onnxruntime leaves it where its mask is read"
+    drawn: dict[str, Any] = {} if seed is None else {"seed": seed.as_int()}
+    dropped, kept = editor.ops("Dropout", *node.inputs, outputs=2, **drawn)
+    zero = np.zeros((), x.dtype.numpy())
+    redirect(y, editor.op("Where", kept, dropped, zero, like=y))
+    editor.remove(node)
+    return None
+
+
 @dataclass(frozen=True)
 class FullDropouts(RulePass):
-    """Multiply by 0 what a dropout of rate 1 drops."""
+    """Multiply by 0 what a dropout of rate 1 drops; read the masks of others, so that they stay."""
 
     name: ClassVar[str] = "full_dropouts"
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Dropout": (full,)}
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Dropout": (full, lasting)}

@@ -138,7 +138,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     EmptyResults(),  # not for speed: some operators fail
     EmptySums(),  # not for speed: the operators give wrong results
     OpenProducts(),  # not for speed: the operators leave results unwritten
-    FullDropouts(),  # not for speed: onnxruntime has none of rate 1
+    FullDropouts(),  # not for speed: onnxruntime refuses some, and takes others out
     KeepPads(),  # not for speed: onnxruntime gives wrong results
     CastBeforeProducts(),  # not for speed: the operators end the process
     LowerMeanVariance(),  # not for speed: the operator divides by zero

@@ -11,15 +11,18 @@ from torch.optim import Optimizer
 
 from sambaflow.samba import profiler as events
 from sambaflow.samba.arguments.options import Inputs, ReductionMode
+from sambaflow.samba.errors import SambaError
 from sambaflow.samba.profiler import Profiler, measuring
 from sambaflow.samba.tensors.pinned import use_pinned_memory
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.call import ForwardCall, tensors_by_name
 from sambaflow.samba.trace.models import TracedModels
+from sambaflow.samba.trace.module_settings import Settings
 from sambaflow.samba.trace.traced_graph import find_traced, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
 from sambahost.models import FreezeWatch
 from sambarun import Selection
+from sambarun.turns import Mutex
 
 from .asked import SectionsAsked, SectionsNamed, Selector
 from .device import SambaDevice, load_device
@@ -39,6 +42,11 @@ from .transfer import (
     to_host,
 )
 
+_INSIDE = (
+    "session.run was called by something that another run of the session waits for, such as a "
+    "signal's handler; let that run end first"
+)
+
 
 class LoadedPef:
     """The PEF at `path`, loaded; `models` are what is traced against it.
@@ -54,9 +62,11 @@ class LoadedPef:
             self.device: SambaDevice = load_device(path)
         self.hyperparameters = Hyperparameters(self.device.program)
         self._watch = FreezeWatch()
-        self._settings = SettingsWatch()
+        self._settings, self._modes = SettingsWatch(), SettingsWatch(modes=True)
         self.inference = False
         """Whether models are only evaluated, whatever the program could do."""
+        self.alone = Mutex(SambaError(_INSIDE))
+        """Held by a run from what it is given to what it returns: threads take turns."""
         self._replicas = Replicas(self.device, profiler)
         self._select = Selector(self.device, self._prepare)
 
@@ -95,8 +105,9 @@ class LoadedPef:
         if optimizers:
             self.hyperparameters.look_at_rates([model], str(self.device.path))
         self._watch = FreezeWatch(learning([(model, optimizers)]))
-        tell_other_settings(self.device, "", model, traced.settings)
-        self._settings = SettingsWatch([(model, traced.settings, bool(optimizers))])
+        trains = bool(optimizers)
+        tell_other_settings(self.device, "", model, traced.settings, trains=trains)
+        self._look_at([(model, traced.settings, trains)])
 
     def follow_graphs(self, wanted: Mapping[str, Sequence[SambaTensor]], *, transfer: bool) -> None:
         """Take the traced graphs, of which `wanted` are the outputs by name, and their optimizers.
@@ -114,10 +125,9 @@ class LoadedPef:
         )
         self._watch = FreezeWatch(learning((graph.model, graph.optimizers) for graph in traced))
         for name, graph in found.items():
-            tell_other_settings(device, name, graph.model, graph.traced.settings)
-        self._settings = SettingsWatch(
-            (graph.model, graph.traced.settings, bool(graph.optimizers)) for graph in traced
-        )
+            trains = bool(graph.optimizers)
+            tell_other_settings(device, name, graph.model, graph.traced.settings, trains=trains)
+        self._look_at([(g.model, g.traced.settings, bool(g.optimizers)) for g in traced])
         self.inference = not device.host.trains
         for graph in traced if transfer else ():
             self.put_states(graph.model, graph.optimizers)
@@ -127,6 +137,9 @@ class LoadedPef:
             if not graph.optimizers
         )
         device.start_from({})
+
+    def _look_at(self, traced: Sequence[tuple[nn.Module, Settings, bool]]) -> None:
+        self._settings, self._modes = SettingsWatch(traced), SettingsWatch(traced, modes=True)
 
     # Runs.
 
@@ -165,6 +178,8 @@ class LoadedPef:
         settings = self.hyperparameters.settings(given, train=dropout)
         device, profile = self.device, self._profile
         self._settings.tell(str(device.path), self.hyperparameters.names)
+        if train:
+            self._modes.tell(str(device.path), ())
         if train and any(_may_update(part) for part in chosen):
             self._watch.tell(str(device.path))
         with measuring(self._profiler, events.RUN):

@@ -14,7 +14,7 @@ from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.compile.application import SETTINGS, application_of, plain
 from sambaflow.samba.trace.dropout_rates import own_rates
-from sambaflow.samba.trace.module_settings import CLASS, Settings, is_plain
+from sambaflow.samba.trace.module_settings import CLASS, MODE, Settings, is_plain
 from sambahost.models import held
 
 from .device import SambaDevice
@@ -27,8 +27,10 @@ _RATES: Mapping[type[nn.Module], str] = {
 """Where modules of torch have rates of dropout, which have no effect where nothing trains."""
 
 
-def tell_other_settings(device: SambaDevice, graph: str, model: nn.Module, now: Settings) -> None:
-    """Warn of settings `now` of `model` that the PEF was compiled with otherwise.
+def tell_other_settings(
+    device: SambaDevice, graph: str, model: nn.Module, now: Settings, *, trains: bool
+) -> None:
+    """Warn of settings `now` of `model`, which `trains` or not, that the PEF has otherwise.
 
     `graph` is what a program of several graphs calls the model, else empty. Rates of `nn.Dropout`
     are hyperparameters, which are told of as such.
@@ -53,6 +55,7 @@ def tell_other_settings(device: SambaDevice, graph: str, model: nn.Module, now: 
         for each, value in own.items()
         if each in compiled.get(path, {})
         and (path, each) not in rates
+        and (trains or each != MODE)
         and not _same(known := compiled[path][each], value)
     ]
     if other:
@@ -84,14 +87,24 @@ class SettingsWatch:
     50 ns for each module and setting.
     """
 
-    def __init__(self, traced: Iterable[tuple[nn.Module, Settings, bool]] = ()) -> None:
-        """Watch models, each with its settings and whether dropout in it is on in some runs."""
+    def __init__(
+        self, traced: Iterable[tuple[nn.Module, Settings, bool]] = (), *, modes: bool = False
+    ) -> None:
+        """Watch models, each with its settings and whether dropout in it is on in some runs.
+
+        With `modes` what they look at is what of those trains that began to train, else the rest.
+        """
+        self._modes = modes
         self._names: list[str] = []
         self._getters: list[Callable[[Any], object]] = []
         self._owners: list[object] = []
         for model, settings, trains in traced:
             for path, module in model.named_modules():
-                self._watch(path, module, settings.get(path, {}), trains)
+                own = settings.get(path, {})
+                if not modes:
+                    self._watch(path, module, own, trains)
+                elif trains and model.training and MODE in own:
+                    self._add(_name(path, MODE), attrgetter(MODE), module)
         self._before = [*map(call, self._getters, self._owners)]
         self._held = [*map(held, self._before)]
         self._compiled, self._told = [*self._held], set[int]()
@@ -99,7 +112,7 @@ class SettingsWatch:
 
     def _watch(self, path: str, module: nn.Module, settings: Collection[str], trains: bool) -> None:
         rates = {rate for kind, rate in _RATES.items() if isinstance(module, kind)}
-        idle = {CLASS} if trains else {CLASS, *rates, *own_rates(type(module))}
+        idle = {CLASS, MODE} if trains else {CLASS, MODE, *rates, *own_rates(type(module))}
         for name in settings:
             if name not in idle:
                 self._add(_name(path, name), attrgetter(name), module)
@@ -123,6 +136,7 @@ class SettingsWatch:
         if other:
             rates = [name for name in other if name in hyperparameters]
             cure = f", or give session.run hyperparam_dict for {listed(rates)}" if rates else ""
+            cure = ", or give session.run train=False to evaluate" if self._modes else cure
             rows = [f"{name}{change}" for name, change in other.items()]
             warn(
                 f"{program} goes on computing with what was compiled; set since, without effect: "

@@ -16,6 +16,8 @@ Settings: TypeAlias = "dict[str, dict[str, object]]"
 
 CLASS = "class"
 """What no attribute can be called."""
+MODE = "training"
+"""Whether a module trains: where its `forward` asks."""
 _PLAIN = (bool, int, float, str, type(None))
 _MOST = 100
 _ABSENT = object()
@@ -27,7 +29,8 @@ def noting(model: nn.Module) -> Iterator[Settings]:
 
     Those that the block itself has written, or filled, are left out when it is over: they are no
     settings. Neither are properties, whose getters read such attributes themselves. Attributes of
-    other objects, such as configurations that a module has, are not looked at.
+    other objects, such as configurations that a module has, are not looked at. A model that is to
+    evaluate as a whole trains as a whole where it is compiled to train.
     """
     modules = {id(module): (path, module) for path, module in model.named_modules()}
     before = {number: _held(module) for number, (_, module) in modules.items()}
@@ -36,7 +39,7 @@ def noting(model: nn.Module) -> Iterator[Settings]:
 
     def look(module: nn.Module, name: str) -> object:
         value = plain(module, name)
-        if id(module) in before and name not in _TORCHS and is_plain(value):
+        if id(module) in before and (name == MODE or (name not in _TORCHS and is_plain(value))):
             read.setdefault((id(module), name), value)
         return value
 
@@ -50,6 +53,9 @@ def noting(model: nn.Module) -> Iterator[Settings]:
     after = {number: _held(module) for number, (_, module) in modules.items()}
     for (number, name), value in read.items():
         path, module = modules[number]
+        if name == MODE:
+            found[path][name] = module.training or not model.training
+            continue
         is_stored = getattr_static(module, name, _ABSENT) is value  # by itself, or by its class
         if is_stored and after[number].get(name) == before[number].get(name):
             found[path][name] = value

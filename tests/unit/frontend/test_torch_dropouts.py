@@ -125,3 +125,30 @@ def test_a_program_that_infers_may_drop_everything(drops, level: str) -> None:
         found.values(), expected if isinstance(expected, tuple) else (expected,), strict=True
     ):
         np.testing.assert_array_equal(got, wanted.numpy())
+
+
+def _drawing(rows: int = 400) -> tuple[nn.Module, torch.Tensor]:
+    """A model that doubles a half of all ones, and a look at it: the last layer adds 1."""
+
+    class Draws(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.drop = nn.Dropout(0.5)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.drop(x) + 1
+
+    return Draws().eval(), torch.ones(rows)
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize("draws", [False, True])
+def test_a_dropout_draws_at_inference_if_its_mode_says_so(draws: bool, level: str) -> None:
+    model, x = _drawing()
+    model.drop.train(draws)
+    options = sambac.CompileOptions(level=level)
+    with sambarun.load(sambac.compile(model, options, inputs=(x,))) as executable:
+        first, second = (executable.run({"x": x.numpy()})["output"] for _ in range(2))
+    assert np.isin(first, [1, 3] if draws else [2]).all()
+    assert np.array_equal(first, second) is not draws
+    assert not draws or 0.3 < float((first == 1).mean()) < 0.7

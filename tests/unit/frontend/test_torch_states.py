@@ -222,6 +222,10 @@ def test_what_training_cannot_keep_is_refused() -> None:
         training_source(Writing(), torch.randn(2, 3))
     with pytest.raises(CompileError, match=r"BatchNorm 0 has momentum=None"):
         training_source(nn.Sequential(nn.BatchNorm1d(3, momentum=None)), torch.randn(2, 3))
+    with pytest.raises(CompileError, match=r"BatchNorm 0 has momentum=None"):  # it is to train
+        training_source(nn.Sequential(nn.BatchNorm1d(3, momentum=None)).eval(), torch.randn(2, 3))
+    frozen = nn.Sequential(nn.BatchNorm1d(3, momentum=None).eval())
+    training_source(frozen, torch.randn(2, 3))  # which averages nothing
 
 
 def test_an_inference_program_that_remembers_is_refused() -> None:

@@ -113,7 +113,10 @@ def _require_trainable(module: torch.nn.Module) -> None:
     averaging = [
         name or module_name(module)
         for name, part in module.named_modules()
-        if isinstance(part, _BatchNorm) and part.momentum is None and part.track_running_stats
+        if isinstance(part, _BatchNorm)
+        and part.momentum is None
+        and part.track_running_stats
+        and (part.training or not module.training)
     ]
     if averaging:
         raise CompileError(
