@@ -100,7 +100,7 @@ function deviceOverview({ report }) {
 function reportOverview(page) {
   const { report } = page.model;
   const ports = report.graphs.flatMap((graph) => ["inputs", "outputs"].flatMap((way) => graph[way].map((port) => ({ ...port, graph: graph.name, way: way.slice(0, -1) }))));
-  const options = Object.entries(report.options).map(([name, value]) => ({ name, value: typeof value === "string" ? value : JSON.stringify(value) }));
+  const options = Object.entries(report.options).map(([name, value]) => ({ name, value: optionText(value) }));
   return el("div", { class: "columns short" },
     el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", (_, row) => sizeText(row))], ports,
       { choose: (row) => page.go({ symbol: row.symbol, section: null }) }).element),

@@ -96,10 +96,10 @@ function symbolsTab(page) {
   const rows = model.symbols.filter((row) => (!state.kind || row.kind === state.kind) && (!state.home || (row.region ?? "none") === state.home)
     && words.every((word) => [`#${row.id}`, row.name, row.kind, row.dtype, ...row.origins].some((text) => text.toLowerCase().includes(word))));
   const table = tableOf("symbols", [
-    right("id", "id"), column("name", "name"), column("kind", "kind"), column("lasts", (row) => row.duration.toLowerCase()), column("dtype", (row) => row.declared ? `${row.declared}/${row.dtype}` : row.dtype),
+    right("id", "id"), column("name", "name"), column("kind", "kind"), column("lasts", (row) => row.duration.toLowerCase()), column("dtype", dtypeText),
     column("shape", (row) => shapeText(row.shape).replaceAll(" ", "\u00a0")), right("size", "bytes", (_, row) => sizeText(row)), column("region", "region"),
     right("address", "address", (address) => address === null ? "-" : hex(address)), right("from call", (row) => row.first_call, (call) => call < 0 ? "start" : exact(call)),
-    right("to call", "last_call", (call) => call >= end ? "end" : exact(call)), right("written by", (row) => model.writers[row.id].length, exact), right("read by", (row) => model.readers[row.id].length, exact),
+    right("to call", "last_call", (call) => call >= end ? "end" : exact(call)), right("writers", (row) => model.writers[row.id].length, exact, "how many sections write it"), right("readers", (row) => model.readers[row.id].length, exact, "how many sections read it"),
   ], rows, { choose: (row) => page.go({ symbol: row.id, section: null }), chosen: (row) => row.id === state.symbol });
   return {
     full: true, mark: table.mark,
