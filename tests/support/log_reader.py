@@ -97,7 +97,7 @@ def read_log(text: str) -> dict[str, object]:
 
 
 def _program(row: dict[str, str]) -> dict[str, object]:
-    reads, _, outputs = row["inputs + weights -> outputs"].partition("->")
+    reads, _, outputs = row["inputs + fixed weights -> outputs"].partition("->")
     inputs, _, weights = f" {reads}".partition(" + ")
     return {
         "id": int(row["program"]),
@@ -236,7 +236,8 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
                 "policy_us": time(row["policy us"]),
                 "flops": number(row["FLOP"]),
             }
-            opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out", "weights")}
+            ways = {"in": "in", "out": "out", "weights": "fixed weights"}
+            opened |= {f"bytes_{way}": number(row[header]) for way, header in ways.items()}
             yield opened
 
 
@@ -286,7 +287,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     found = []
     for row in table(parts["Sections"]):
         flow = flows[row["id"]]
-        reads, _, writes = flow["inputs + weights -> outputs"].partition("->")
+        reads, _, writes = flow["inputs + fixed weights -> outputs"].partition("->")
         inputs, _, weights = reads.partition("+")
         writes, _, in_place = writes.partition("in place")
         programs = [int(x) for x in flow["program"].split(",") if x != "-"]
@@ -306,7 +307,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "sram": number(row["SRAM"]),
                 "bytes_in": number(row["in"]),
                 "bytes_out": number(row["out"]),
-                "bytes_weights": number(row["weights"]),
+                "bytes_weights": number(row["fixed weights"]),
                 "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
                 "limited_by": unquoted(row["limit"]),

@@ -102,7 +102,7 @@ function usePart(model, section) {
 }
 
 function trafficPart(page, section) {
-  const rows = [["in", section.inputs, section.bytes_in], ["weights", section.weights, section.bytes_weights], ["out", section.outputs, section.bytes_out]];
+  const rows = [["in", section.inputs, section.bytes_in], ["fixed weights", section.weights, section.bytes_weights], ["out", section.outputs, section.bytes_out]];
   return [
     el("h3", {}, "What crosses its border"),
     rows.some(([, ids]) => ids.some((id) => sizeText(page.model.symbols[id]) === "open")) ? el("p", { class: "faint" }, "Sums take 1 for every open dimension.") : null,

@@ -28,7 +28,7 @@ function tiles({ go, model }, totals, before, run) {
   const rows = [
     [`time of a ${run}`, timeText(totals.latency), totals.latency, before?.latency, true, "sections", `the sum over the calls of the ${run} of the time of each section; that of the host is not in it`],
     ["work", `${countText(totals.flops)}FLOP`, totals.flops, before?.flops, true, "roofline", `the sum over the calls of the ${run}, from shapes of operators`],
-    ["to and from memory", bytesText(totals.traffic), totals.traffic, before?.traffic, true, "sections", "the sum over the calls of bytes in, out and of weights: the sizes of the symbols that cross their borders"],
+    ["to and from memory", bytesText(totals.traffic), totals.traffic, before?.traffic, true, "sections", "the sum over the calls of bytes in, out and of fixed weights: the sizes of the symbols that cross their borders"],
     ["sections", exact(totals.sections), totals.sections, before?.sections, false, "graph", `in ${plural(totals.calls, "call")}`],
     ["operators", exact(totals.operators), totals.operators, before?.operators, false, "graph", "of the sections, a call counting each time"],
     ["data of weights", bytesText(model.report.totals.weight_bytes), null, null, false, "symbols", `the content of ${plural(model.report.totals.weights, "weight")} in the file${file ? `, which has ${bytesText(file.bytes)}` : ""}${model.report.absent.length ? `; ${exact(model.report.absent.length)} absent` : ""}`],

@@ -67,6 +67,8 @@ function usage(model, key) {
   return (count) => all ? `${exact(count)} · ${percent(count / all)}` : exact(count);
 }
 
+const FIXED = "weights and constants that the file holds and no run changes; all others are in and out";
+
 function sectionColumns(model) {
   return [
     right("id", "id"), column("name", "name"), column("type", "type"),
@@ -75,7 +77,7 @@ function sectionColumns(model) {
     ...TERMS.map((term) => right(term, (row) => row.terms?.[term] ?? null, (us) => us === null ? "-" : timeText(us), `modelled: ${MEANING[term]}`)),
     right("PCUs", "pcus", usage(model, "pcus"), "modelled: compute units"), right("PMUs", "pmus", usage(model, "pmus"), "modelled: memory units"),
     right("SRAM", "sram", bytesText, "modelled"), right("FLOP", "flops", (flops) => countText(flops).trim()),
-    right("in", "bytes_in", bytesText), right("weights", "bytes_weights", bytesText), right("out", "bytes_out", bytesText),
+    right("in", "bytes_in", bytesText), right("fixed weights", "bytes_weights", bytesText, FIXED), right("out", "bytes_out", bytesText),
     right("ops", "operators", exact), right("groups", (row) => row.groups.length, exact),
   ];
 }
