@@ -224,20 +224,17 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
         opened[role.lower()] = [_port(row) for row in table(lines)]
         if role == "Outputs":
             row = next(rows)
-            assert (unquoted(row["graph"]), int(row["first call"]), number(row["calls"])) == (
-                opened["name"],
-                opened["first_call"],
-                opened["calls"],
-            )
+            told = (unquoted(row["graph"]), int(row["first call"]), number(row["calls"]))
+            assert told == (opened["name"], opened["first_call"], opened["calls"])
             opened |= {
                 "model": label(row["model"]),
                 "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
                 "policy_us": time(row["policy us"]),
                 "flops": number(row["FLOP"]),
+                "bytes_weights": number(row["fixed weights"]),
             }
-            ways = {"in": "in", "out": "out", "weights": "fixed weights"}
-            opened |= {f"bytes_{way}": number(row[header]) for way, header in ways.items()}
+            opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out")}
             yield opened
 
 
