@@ -76,8 +76,8 @@ def _body(rows: Report, run_by: Mapping[int, str]) -> list[str]:
         for row in rows["sections"]
     ]
     provider = ("provider",) if run_by else ()
-    headers = ("id", "type", "operators", "weights", "modelled", *provider, "name")
-    right = ("id", "operators", "weights", "modelled")
+    headers = ("id", "type", "operators", "weights read", "modelled", *provider, "name")
+    right = ("id", "operators", "weights read", "modelled")
     return [*lines, "", "Sections", *table(headers, parts, right)]
 
 

@@ -79,3 +79,26 @@ def test_a_wrong_number_of_tiles_is_refused(sambac: Callable, relu: Path) -> Non
     result = sambac("compile", relu, "--arch", "sn30", "--num-tiles", "9")
     assert result.code == 2
     assert "sn30 has 8 tiles" in result.err
+
+
+def test_more_memory_than_addresses_reach_is_refused(
+    sambac: Callable, relu: Path, tmp_path: Path
+) -> None:
+    mine, target = tmp_path / "mine.toml", tmp_path / "relu.pef"
+    mine.write_text(sambac("arch", "sn10").out.replace("1_500_000_000_000", str(1 << 62)))
+    assert str(1 << 62) in mine.read_text()
+    assert sambac("compile", relu, "--arch", mine, "-o", target).code == 0
+    result = sambac("compile", relu, "--arch", mine, "--n-chips", 2, "-o", target)
+    assert result.code == 2
+    assert "n_chips (--n-chips) is 2: that many times ddr_capacity of sn10" in result.err
+
+
+def test_messages_do_not_repeat_all_that_a_file_has(sambac: Callable, tmp_path: Path) -> None:
+    mine, long = tmp_path / "mine.toml", "x" * 100_000
+    text = sambac("arch", "sn10").out
+    for part in ('unit = "units"', "value = 640", 'origin = "specified"'):
+        assert part in text
+        mine.write_text(text.replace(part, f'{part.split(" =")[0]} = "{long}"'))
+        result = sambac("arch", mine)
+        assert result.code == 2
+        assert len(result.err) < 3_000

@@ -42,7 +42,7 @@ def test_the_log_is_what_inspect_prints(sambac: Callable, model: Path) -> None:
     sambac("compile", model, "-o", target)
     log = Path(f"{target}.log").read_text(encoding="utf-8")
     assert sambac("inspect", target).out == log
-    assert "Sections (1; bytes in, out, of weights; latency is modelled)" in log
+    assert "Sections (1; bytes in, out, of fixed weights; latency is modelled)" in log
 
 
 def test_without_output_the_pef_is_named_after_the_model(

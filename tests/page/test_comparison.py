@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from browser import Browser
 
-from pef.report import Report
+import pef
+from pef.report import Report, page, report
 from pef.text import human_time
 
 
@@ -27,8 +29,9 @@ def test_runs_are_side_by_side(
         human_time(b["latency_us"]),
         said,
     ]
-    assert any('level\t"O1"\t"O0"' in line for line in lines)
+    assert any("level\tO1\tO0" in line for line in lines)
     assert "changes are from trains at O1.pef to trains.pef" in browser.text("#view p")
+    assert "One step" in browser.text("#view h2")
     gone = next(line for line in lines if "\tonly trains at O1.pef\t" in line)
     assert gone.split("\t")[3:5] == ["-", "gone"]
     browser.open(pages["pair"])
@@ -67,3 +70,23 @@ def test_without_another_file_there_is_none(browser: Browser, pages: dict[str, P
     browser.open(pages["ten"], "tab=compare&paint=other&which=1")
     assert browser.count("[data-tab=compare]") == 0
     assert browser.text("[aria-current=page]") == "Overview"
+
+
+def test_numbers_of_devices_are_as_people_write_them(
+    browser: Browser, programs: dict[str, pef.Program], tmp_path: Path
+) -> None:
+    """Except where they would look the same."""
+    one = programs["ten"]
+    others = {"peak_flops": 1.276e15, "launch": 0.00002000001}
+    rows = [replace(row, value=others.get(row.name, row.value)) for row in one.device]
+    other = replace(one, device=tuple(rows))
+    path = tmp_path / "page.html"
+    text = page(*(report(each, {"name": "p.pef", "bytes": 1}) for each in (one, other)))
+    path.write_text(text, encoding="utf-8")
+    browser.open(path, "tab=compare")
+    told = [line.split("\t") for line in browser.text("#view table").splitlines()]
+    numbers = {line[0]: line[1:] for line in told if line[0].startswith("device: ")}
+    assert numbers == {
+        "device: peak_flops": ["1.28 PFLOP/s", "638 TFLOP/s"],
+        "device: launch": ["0.00002000001 s", "0.00002 s"],
+    }

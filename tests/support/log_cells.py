@@ -116,3 +116,12 @@ def formulation(row: dict[str, str]) -> dict[str, object]:
     texts = ("operator", "sizes", "dtype", "formulation", "by")
     names = [] if row["of"] == "-" else WORD.findall(row["of"])
     return {**{name: unquoted(row[name]) for name in texts}, "of": list(map(label, names))}
+
+
+def narrowed(nbytes: int, declared: str, dtype: str) -> int:
+    """Return what `nbytes` of `dtype` are in the type that is declared, if one is."""
+    return nbytes * _bits(declared) // _bits(dtype) if declared else nbytes
+
+
+def _bits(dtype: str) -> int:
+    return int(re.findall(r"\d+", dtype)[0])

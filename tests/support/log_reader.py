@@ -16,6 +16,7 @@ from log_cells import (
     index,
     label,
     layer,
+    narrowed,
     number,
     pairs,
     ranges,
@@ -97,7 +98,7 @@ def read_log(text: str) -> dict[str, object]:
 
 
 def _program(row: dict[str, str]) -> dict[str, object]:
-    reads, _, outputs = row["inputs + weights -> outputs"].partition("->")
+    reads, _, outputs = row["inputs + fixed weights -> outputs"].partition("->")
     inputs, _, weights = f" {reads}".partition(" + ")
     return {
         "id": int(row["program"]),
@@ -224,19 +225,17 @@ def _graphs(text: str, costs: Table) -> Iterator[dict[str, object]]:
         opened[role.lower()] = [_port(row) for row in table(lines)]
         if role == "Outputs":
             row = next(rows)
-            assert (unquoted(row["graph"]), int(row["first call"]), number(row["calls"])) == (
-                opened["name"],
-                opened["first_call"],
-                opened["calls"],
-            )
+            told = (unquoted(row["graph"]), int(row["first call"]), number(row["calls"]))
+            assert told == (opened["name"], opened["first_call"], opened["calls"])
             opened |= {
                 "model": label(row["model"]),
                 "role": row["role"].upper(),
                 "latency_us": float(row["us"].replace(",", "")),
                 "policy_us": time(row["policy us"]),
                 "flops": number(row["FLOP"]),
+                "bytes_weights": number(row["fixed weights"]),
             }
-            opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out", "weights")}
+            opened |= {f"bytes_{way}": number(row[way]) for way in ("in", "out")}
             yield opened
 
 
@@ -286,7 +285,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
     found = []
     for row in table(parts["Sections"]):
         flow = flows[row["id"]]
-        reads, _, writes = flow["inputs + weights -> outputs"].partition("->")
+        reads, _, writes = flow["inputs + fixed weights -> outputs"].partition("->")
         inputs, _, weights = reads.partition("+")
         writes, _, in_place = writes.partition("in place")
         programs = [int(x) for x in flow["program"].split(",") if x != "-"]
@@ -306,7 +305,7 @@ def _sections(parts: dict[str, list[str]]) -> list[dict[str, object]]:
                 "sram": number(row["SRAM"]),
                 "bytes_in": number(row["in"]),
                 "bytes_out": number(row["out"]),
-                "bytes_weights": number(row["weights"]),
+                "bytes_weights": number(row["fixed weights"]),
                 "flops": number(flow["FLOP"]),
                 "latency_us": float(row["us"].replace(",", "")),
                 "limited_by": unquoted(row["limit"]),
@@ -351,6 +350,7 @@ def _symbol(row: dict[str, str], calls: int) -> dict[str, object]:
         "kind": row["kind"],
         "dtype": dtype,
         "declared": declared,
+        "device_bytes": narrowed(number(row["bytes"]), declared, dtype),
         "shape": shape(row["shape"]),
         "region": None if row["region"] == "-" else row["region"],
         "address": None if row["address"] == "-" else int(row["address"], 16),

@@ -9,12 +9,10 @@ from .loading import (
     arch_text,
     builtin_archs,
     load_arch,
-    load_device,
-    of_chips,
     parse_arch,
-    sized,
 )
 from .numbers import arch_of, device_numbers
+from .sizing import load_device, of_chips, sized
 
 __all__ = [
     "Alternative",

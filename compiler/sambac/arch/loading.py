@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -156,7 +156,7 @@ _FIELDS: dict[str, _Field] = {
     "stream_bandwidth": _Field("B/s"),
 }
 # Beyond these nothing is a device's, and estimates leave the range of numbers.
-_SMALLEST, _LARGEST = 1e-15, float(1 << 62)
+_SMALLEST, LARGEST = 1e-15, float(1 << 62)
 _PARTS = ("value", "unit", "origin", "source", "alternatives")
 _HEADER = ("name", "title")
 
@@ -180,65 +180,6 @@ def load_arch(name_or_path: str) -> Arch:
     if path.is_file():
         return parse_arch(_read(path), str(path))
     raise CompileError(_unknown(name))
-
-
-def load_device(name_or_path: str, tiles: int | None = None, chips: int = 1) -> Arch:
-    """Return the part of a chip that has so many tiles (None: all), or so many whole chips as one.
-
-    Compute and memory units are those of the tiles, and all memory stays within reach. Several
-    chips have units, memory, channels and streams of all together.
-    Raises `CompileError` as `load_arch`, and for a number of tiles that the chip does not have.
-    """
-    return sized(load_arch(name_or_path), tiles, chips)
-
-
-def sized(arch: Arch, tiles: int | None, chips: int) -> Arch:
-    """Return a part of `arch`, or several of it as one; see `load_device`."""
-    if tiles is not None:
-        arch = _on_tiles(arch, tiles)
-    return arch if chips == 1 else of_chips(arch, chips)
-
-
-def _on_tiles(arch: Arch, tiles: int) -> Arch:
-    if arch.tiles is None:
-        known = f"how many tiles {arch.name} has is not published; leave it out"
-        raise CompileError(f"num_tiles (--num-tiles): {known}, or describe a part in a TOML file.")
-    if not 1 <= tiles <= arch.tiles.value:
-        raise CompileError(
-            f"num_tiles (--num-tiles) is {tiles}, but {arch.name} has {arch.tiles.value:g} tiles."
-        )
-    share = tiles / arch.tiles.value
-
-    def part(constant: Constant, least: float = 0.0) -> Constant:
-        return replace(constant, value=max(constant.value * share, least))
-
-    return replace(
-        arch, pcus=part(arch.pcus, 1), pmus=part(arch.pmus, 1), peak_flops=part(arch.peak_flops)
-    )
-
-
-def of_chips(arch: Arch, chips: int) -> Arch:
-    """Return so many chips as one; `arch` may be several already."""
-
-    def times(constant: Constant) -> Constant:
-        return replace(constant, value=constant.value * chips / arch.chips)
-
-    own = arch.regions.keys() - {RegionKind.HOST}  # what each chip has for itself
-    return replace(
-        arch,
-        chips=chips,
-        pcus=times(arch.pcus),
-        pmus=times(arch.pmus),
-        peak_flops=times(arch.peak_flops),
-        regions=arch.regions | {kind: times(arch.regions[kind]) for kind in own},
-        tiers=arch.tiers
-        | {
-            kind: replace(tier, bandwidth=tier.bandwidth and times(tier.bandwidth))
-            for kind, tier in arch.tiers.items()
-            if kind in own
-        },
-        stream_bandwidth=arch.stream_bandwidth and times(arch.stream_bandwidth),
-    )
 
 
 def arch_text(name_or_path: str) -> str:
@@ -311,7 +252,9 @@ def _missing(table: Mapping[str, object]) -> list[str]:
 
 def _unexpected(table: Mapping[str, object]) -> list[str]:
     known = (*_HEADER, *_FIELDS)
-    return [f"unknown key {key!r}{did_you_mean(key, known)}" for key in table if key not in known]
+    return [
+        f"unknown key {key!r:.60}{did_you_mean(key, known)}" for key in table if key not in known
+    ]
 
 
 def _constant_problems(key: str, entry: object) -> list[str]:
@@ -320,7 +263,7 @@ def _constant_problems(key: str, entry: object) -> list[str]:
     if not isinstance(entry, dict):
         return [f"{key} must be a table with value, unit, origin and source"]
     problems = [
-        f"{key} has an unknown entry {part!r}{did_you_mean(part, _PARTS)}"
+        f"{key} has an unknown entry {part!r:.60}{did_you_mean(part, _PARTS)}"
         for part in entry
         if part not in _PARTS
     ]
@@ -328,10 +271,10 @@ def _constant_problems(key: str, entry: object) -> list[str]:
     if "value" in entry:
         problems += _value_problems(f"{key}.value", entry["value"], wanted)
     if entry.get("unit", wanted.unit) != wanted.unit:
-        problems.append(f"{key}.unit is {entry['unit']!r}, expected {wanted.unit!r}")
+        problems.append(f"{key}.unit is {entry['unit']!r:.40}, expected {wanted.unit!r}")
     if entry.get("origin", ORIGINS[0]) not in ORIGINS:
         problems.append(
-            f"{key}.origin is {entry['origin']!r}, expected one of {', '.join(ORIGINS)}"
+            f"{key}.origin is {entry['origin']!r:.40}, expected one of {', '.join(ORIGINS)}"
         )
     if not isinstance(entry.get("source", ""), str):
         problems.append(f"{key}.source must be a string")
@@ -340,9 +283,9 @@ def _constant_problems(key: str, entry: object) -> list[str]:
 
 def _value_problems(where: str, value: object, wanted: _Field) -> list[str]:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        return [f"{where} is {value!r}, expected a number above zero"]
-    if not _SMALLEST <= value <= _LARGEST:
-        return [f"{where} is {value!r:.40}, expected one from {_SMALLEST:g} to {_LARGEST:g}"]
+        return [f"{where} is {value!r:.40}, expected a number above zero"]
+    if not _SMALLEST <= value <= LARGEST:
+        return [f"{where} is {value!r:.40}, expected one from {_SMALLEST:g} to {LARGEST:g}"]
     if wanted.whole and value != int(value):
         return [f"{where} is {value!r}, expected a whole number"]
     if wanted.at_most is not None and value > wanted.at_most:

@@ -244,6 +244,7 @@ def _symbol(number: int, symbol: Symbol, program: Program) -> SymbolRow:
         parameter=symbol.parameter,
         pack=symbol.pack,
         declared=_type_name(symbol.declared),
+        device_bytes=_device_bytes(symbol),
     )
 
 

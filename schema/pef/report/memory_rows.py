@@ -72,7 +72,8 @@ class SymbolRow(TypedDict):
     `duration` is how long it keeps its content; `parameter` and `pack` are symbols: what a gradient
     or optimizer state belongs to, and the flat vector that it lies in.
     `dtype` is a name like `float32`, or for what is no plain tensor onnxruntime's spelling, and
-    `declared` the type that the model has it in, where kernels of the host give more bits.
+    `declared` the type that the model has it in, where kernels of the host give more bits; then
+    `device_bytes`, which estimates count, are fewer than `bytes`, for which regions have room.
     `origins` are the model's tensors that a derived weight was computed from.
     """
 
@@ -93,6 +94,7 @@ class SymbolRow(TypedDict):
     parameter: int | None
     pack: int | None
     declared: str
+    device_bytes: int
 
 
 class MemoryRow(TypedDict):

@@ -18,7 +18,8 @@ from .rows import Report
 
 _ROWS = 10
 _BAR = "display:inline-block;height:.7em;background:#3677c8;width:{:.1f}em"
-_LEFT, _RIGHT = "text-align:left", "text-align:right"
+_BEFORE_BAR = "display:inline-block;min-width:6em"  # so that bars of a column begin in line
+_LEFT, _RIGHT = "text-align:left;white-space:nowrap", "text-align:right"
 
 
 def program_html(program: Program) -> str:
@@ -48,11 +49,12 @@ def table_html(title: str, table: Table, most: int = _ROWS) -> str:
 
 def _cells(table: Table, at: int, row: Sequence[str]) -> Iterator[str]:
     for header, cell in zip(table.headers, row, strict=True):
-        bar = ""
+        shown = escape(cell)
         if header in table.shares:
             share = min(table.shares[header][at], 1.0)
-            bar = f' <span style="{_BAR.format(6 * share)}"></span>'
-        yield f'<td style="{_align(table, header)}">{escape(cell)}{bar}</td>'
+            bar = f'<span style="{_BAR.format(6 * share)}"></span>'
+            shown = f'<span style="{_BEFORE_BAR}">{shown}</span>{bar}'
+        yield f'<td style="{_align(table, header)}">{shown}</td>'
 
 
 def _align(table: Table, header: str) -> str:

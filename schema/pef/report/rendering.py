@@ -40,12 +40,14 @@ from .rows import GroupRow, OperatorRow, PortRow, Report, SectionRow, UpdateRow
 Part = tuple[str, "Table | Sequence[str]"]
 """The title and the body of a part: a table, or lines of text."""
 _SECTION_HEADERS = (
-    *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "weights"),
+    *("id", "type", "groups", "ops", "PCUs", "PMUs", "SRAM", "in", "out", "fixed weights"),
     *("us", "limit", "name"),
 )
-_LESSER = ("SRAM", "weights", "in", "out", "groups", "ops", "type", "limit", "PMUs", "PCUs")
+_LESSER = (
+    *("SRAM", "fixed weights", "in", "out", "groups", "ops", "type", "limit", "PMUs", "PCUs"),
+)
 _GRAPH_HEADERS = (
-    *("first call", "calls", "us", "policy us", "FLOP", "in", "out", "weights"),
+    *("first call", "calls", "us", "policy us", "FLOP", "in", "out", "fixed weights"),
     "role",
     "model",
     "graph",
@@ -95,7 +97,7 @@ def parts(report: Report) -> Iterator[Part]:
     yield from memory_parts(report)
     yield f"Operators ({totals['operators']:,})", _op_types(report)
     yield (
-        f"Sections ({totals['sections']:,}; bytes in, out, of weights; latency is modelled)",
+        f"Sections ({totals['sections']:,}; bytes in, out, of fixed weights; latency is modelled)",
         _sections(report),
     )
     yield from cost_parts(report)
@@ -177,7 +179,17 @@ def _graphs(report: Report) -> Table:
         )
         for row in report["graphs"]
     ]
-    lesser = ("first call", "policy us", "FLOP", "model", "role", "weights", "out", "in", "calls")
+    lesser = (
+        "first call",
+        "policy us",
+        "FLOP",
+        "model",
+        "role",
+        "fixed weights",
+        "out",
+        "in",
+        "calls",
+    )
     return Table(_GRAPH_HEADERS, rows, _GRAPH_HEADERS[:8], lesser)
 
 
@@ -299,7 +311,7 @@ def _flow(report: Report) -> Table:
         )
         for row in report["sections"]
     ]
-    headers = ("section", "program", "FLOP", "inputs + weights -> outputs")
+    headers = ("section", "program", "FLOP", "inputs + fixed weights -> outputs")
     return Table(headers, rows, ("section", "FLOP"))
 
 

@@ -152,7 +152,14 @@ def _programs(report: Report) -> Table:
         )
         for row in report["programs"]
     ]
-    headers = ("program", "bytes", "graph", "called", "requires", "inputs + weights -> outputs")
+    headers = (
+        "program",
+        "bytes",
+        "graph",
+        "called",
+        "requires",
+        "inputs + fixed weights -> outputs",
+    )
     return Table(headers, rows, ("program", "bytes"), ("graph", "bytes", "called"))
 
 

@@ -21,6 +21,7 @@ from pef.text import (
 from .rows import GraphRow, Report, TermsRow, Totals
 
 _SLOWEST = 3
+_WEIGHTS = ("weights", "weights, read and written")  # in programs for inference, and that train
 _STEP_AND_EVALUATION = 2  # graphs of a model that trains alone
 
 
@@ -77,7 +78,7 @@ def summary(report: Report) -> str:
             f"One {one} is modelled to take {human_time(once['latency_us'])}",
             f"for {human_count(once['flops'])}FLOP and to move {human_bytes(moved)}",
             f"to and from memory, {human_bytes(_weights(report, calls))} of it",
-            f"weights{_slowest(report, calls)}.",
+            f"{_WEIGHTS[report['training'] is not None]}{_slowest(report, calls)}.",
             f"{where}." if where else "No memory is planned.",
         )
     )
@@ -86,7 +87,7 @@ def summary(report: Report) -> str:
 def _weights(report: Report, calls: list[int]) -> int:
     """Return the bytes of weights that cross the borders of sections, whether they last or not."""
     kinds = {"WEIGHT", "BUFFER"}
-    sizes = [row["bytes"] if row["kind"] in kinds else 0 for row in report["symbols"]]
+    sizes = [row["device_bytes"] if row["kind"] in kinds else 0 for row in report["symbols"]]
     sections = (report["sections"][number] for number in calls)
     return sum(
         sizes[symbol]

@@ -120,6 +120,7 @@ def test_a_training_program_parses_back(parse_log: Parse) -> None:
     assert (training["steps"], training["losses"]) == (["train"], ["loss"])
     assert [row["name"] for row in report(program)["absent"]] == ["w"]
     assert "; 1 absent." in " ".join(text.split())
+    assert "of it weights, read and written." in " ".join(text.split())
     assert [(row["kind"], row["tensors"], row["bytes"]) for row in training["memory"]] == [
         ("parameters", 2, 16),
         ("frozen parameters", 0, 0),

@@ -37,6 +37,15 @@ function bytesText(count) {
 /** The size of a tensor; "open" where only a run knows it, which files store as 0. */
 const sizeText = ({ bytes, shape }) => bytes || shape?.includes(0) ? bytesText(bytes) : "open";
 
+/** The type of a tensor: what the model says, then what kernels of the host compute in, where that is another one. */
+const dtypeText = ({ declared, dtype }) => declared ? `${declared}/${dtype}` : dtype;
+
+/** An option of the compiler as it stands in the file. */
+const optionText = (value) => typeof value === "string" ? value : JSON.stringify(value);
+
+/** The same in the types of the model, as estimates count it. */
+const deviceSize = (symbol) => sizeText({ bytes: symbol.device_bytes, shape: symbol.shape });
+
 function timeText(us) {
   const size = Math.abs(us);
   if (size < 999.5) return `${threeDigits(us)} us`;

@@ -8,7 +8,7 @@ function compareTab(page) {
     element: [
       el("p", {}, `${b.name} (${sides[1].scope.name}) beside ${a.name} (${sides[0].scope.name}); changes are from ${a.name} to ${b.name}. Sections, symbols and operators are the same where their names are.`),
       el("div", { class: "columns short" },
-        el("section", {}, el("h2", {}, "One run ", modelled()), runTable(left, right_, a, b).element, termBars(sides, [left, right_]), typeTable(sides).element),
+        el("section", {}, el("h2", {}, `One ${runOf(b, sides[1].scope)} `, modelled()), runTable(left, right_, a, b).element, termBars(sides, [left, right_]), typeTable(sides).element),
         el("section", {}, el("h2", {}, "Regions"), regionTable(a, b).element, el("h2", {}, "Options and device"), optionTable(a, b).element)),
       el("div", { class: "short" },
         el("h2", {}, "Sections ", modelled()), sectionPairs(page).element,
@@ -68,11 +68,22 @@ function regionTable(a, b) {
 }
 
 function optionTable(a, b) {
-  const facts = ({ report }) => new Map([["model", report.source.name], ["model's SHA-256", `${report.source.sha256.slice(0, 16)}…`], ["arch", report.arch], ["producer", `${report.producer.tool} ${report.producer.version}`],
-    ...Object.entries(report.options).map(([name, value]) => [name, JSON.stringify(value)]), ...report.device.map((row) => [`device: ${row.name}`, `${row.value} ${row.unit}`])]);
-  const [x, y] = [facts(a), facts(b)];
-  const rows = [...new Set([...x.keys(), ...y.keys()])].map((name) => [name, x.get(name), y.get(name)]).filter((row) => row[1] !== row[2]);
-  return tableOf("option pair", [column("what", 0), column(a.name, 1), column(b.name, 2)], rows);
+  const [x, y] = [optionFacts(a), optionFacts(b)];
+  const rows = [...new Set([...x.keys(), ...y.keys()])].map((name) => [name, x.get(name), y.get(name)]).filter((row) => row[1]?.exactly !== row[2]?.exactly);
+  // Numbers that differ by less than is shown of them are shown as they stand in the files.
+  const text = (side) => (row) => row[1]?.text === row[2]?.text ? row[side].exactly : row[side]?.text;
+  return tableOf("option pair", [column("what", 0), column(a.name, text(1)), column(b.name, text(2))], rows);
+}
+
+/** What a file was compiled of, with what and for what device: as it is shown, and exactly. */
+function optionFacts({ report }) {
+  const same = (text) => ({ text, exactly: text }), { source, producer } = report;
+  return new Map([
+    ["model", same(source.name)], ["model's SHA-256", { text: `${source.sha256.slice(0, 16)}…`, exactly: source.sha256 }],
+    ["arch", same(report.arch)], ["producer", same(`${producer.tool} ${producer.version}`)],
+    ...Object.entries(report.options).map(([name, value]) => [name, same(optionText(value))]),
+    ...report.device.map((row) => [`device: ${row.name}`, { text: quantity(row), exactly: `${row.value} ${row.unit}` }]),
+  ]);
 }
 
 function sectionPairs(page) {
@@ -107,7 +118,7 @@ function operatorText(a, b) {
 function symbolPairs(page) {
   const { model: b, other: a } = page;
   const others = new Map(b.symbols.map((symbol) => [symbol.name, symbol])), names = new Set(a.symbols.map((symbol) => symbol.name));
-  const facts = (symbol) => symbol ? `${symbol.kind} ${symbol.dtype} ${shapeText(symbol.shape)} in ${symbol.region ?? "no region"}` : "-";
+  const facts = (symbol) => symbol ? `${symbol.kind} ${dtypeText(symbol)} ${shapeText(symbol.shape)} in ${symbol.region ?? "no region"}` : "-";
   const rows = [
     ...a.symbols.map((symbol) => ({ name: symbol.name, a: symbol, b: others.get(symbol.name) })),
     ...b.symbols.filter((symbol) => !names.has(symbol.name)).map((symbol) => ({ name: symbol.name, a: undefined, b: symbol })),

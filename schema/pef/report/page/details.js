@@ -66,7 +66,7 @@ function streamsHow(model, section) {
   const stream = numberOf(model, "stream_bandwidth"), several = section.groups.length > 1 ? numberOf(model, "fused_streams") ?? 1 : 1;
   const moved = new Map();
   for (const id of [...section.inputs, ...section.weights, ...section.outputs]) {
-    const { region, bytes } = model.symbols[id];
+    const { region, device_bytes: bytes } = model.symbols[id];
     if (region !== null) moved.set(region, [...(moved.get(region) ?? []), bytes]);
   }
   if (!moved.size) return [];
@@ -102,18 +102,18 @@ function usePart(model, section) {
 }
 
 function trafficPart(page, section) {
-  const rows = [["in", section.inputs, section.bytes_in], ["weights", section.weights, section.bytes_weights], ["out", section.outputs, section.bytes_out]];
+  const rows = [["in", section.inputs, section.bytes_in], ["fixed weights", section.weights, section.bytes_weights], ["out", section.outputs, section.bytes_out]];
   return [
     el("h3", {}, "What crosses its border"),
     rows.some(([, ids]) => ids.some((id) => sizeText(page.model.symbols[id]) === "open")) ? el("p", { class: "faint" }, "Sums take 1 for every open dimension.") : null,
-    rows.map(([name, ids, bytes]) => ids.length ? el("details", { open: ids.length <= 8 }, el("summary", {}, `${name}: ${plural(ids.length, "symbol")}, ${bytesText(bytes)}`), ids.map((id) => symbolLine(page, id))) : null),
+    rows.map(([name, ids, bytes]) => ids.length ? el("details", { open: ids.length <= 8 }, el("summary", {}, `${name}: ${plural(ids.length, "symbol")}, ${bytesText(bytes)}`), ids.map((id) => symbolLine(page, id, deviceSize))) : null),
     section.in_place.length ? el("p", { class: "faint" }, `Updates in place: ${shortened(section.in_place.map(({ old, new: next }) => page.model.symbols[old].name + (old === next ? "" : ` as ${page.model.symbols[next].name}`)).join(", "), 300)}`) : null,
   ];
 }
 
-function symbolLine(page, id) {
+function symbolLine(page, id, size = sizeText) {
   const symbol = page.model.symbols[id];
-  return el("div", {}, el("button", { class: "jump", onclick: () => page.go({ symbol: id, section: null }) }, symbol.name), el("span", { class: "faint" }, ` ${sizeText(symbol)} ${symbol.region ?? "no planned place"} ${symbol.kind}`));
+  return el("div", {}, el("button", { class: "jump", onclick: () => page.go({ symbol: id, section: null }) }, symbol.name), el("span", { class: "faint" }, ` ${size(symbol)} ${symbol.region ?? "no planned place"} ${symbol.kind}`));
 }
 
 function sectionLine(page, id, text = "") {
@@ -154,7 +154,8 @@ function symbolDetails(page, symbol) {
   const held = spansOf(model, symbol.region).get(symbol.allocation) ?? { first: symbol.first_call, last: symbol.last_call };
   const shared = symbol.allocation === null ? [] : model.symbols.filter((other) => other.allocation === symbol.allocation && other.id !== symbol.id);
   const facts = [
-    ["kind", symbol.kind], ["type", `${symbol.dtype} ${shapeText(symbol.shape)}`], ["size", symbol.bytes ? `${bytesText(symbol.bytes)} (${exact(symbol.bytes)} bytes)` : sizeText(symbol)],
+    ["kind", symbol.kind], ["type", `${dtypeText(symbol)} ${shapeText(symbol.shape)}`], ["size", symbol.bytes ? `${bytesText(symbol.bytes)} (${exact(symbol.bytes)} bytes)` : sizeText(symbol)],
+    symbol.declared ? ["moved by the device", `${deviceSize(symbol)}, as ${symbol.declared}`] : null,
     ["place", symbol.region === null ? "none planned" : `${symbol.region} ${hex(symbol.address)} .. ${hex(symbol.address + symbol.bytes)}`],
     ["keeps its content", symbol.duration.toLowerCase()],
     ["lives", `from ${symbol.first_call < 0 ? "the start" : `call ${symbol.first_call}`} to ${symbol.last_call >= end ? "the end" : `call ${symbol.last_call}`}`],

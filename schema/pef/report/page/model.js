@@ -69,7 +69,7 @@ function edgesOf({ report, sections, symbols, parts }) {
         if (!found.has(key)) found.set(key, { from, to, bytes: 0, symbols: [] });
         const edge = found.get(key);
         if (edge.symbols.includes(symbol)) continue;
-        edge.bytes += symbols[symbol].bytes;
+        edge.bytes += symbols[symbol].device_bytes;
         edge.symbols.push(symbol);
       }
       for (const symbol of each(sections[to].outputs)) last.set(symbol, to);

@@ -28,7 +28,7 @@ function tiles({ go, model }, totals, before, run) {
   const rows = [
     [`time of a ${run}`, timeText(totals.latency), totals.latency, before?.latency, true, "sections", `the sum over the calls of the ${run} of the time of each section; that of the host is not in it`],
     ["work", `${countText(totals.flops)}FLOP`, totals.flops, before?.flops, true, "roofline", `the sum over the calls of the ${run}, from shapes of operators`],
-    ["to and from memory", bytesText(totals.traffic), totals.traffic, before?.traffic, true, "sections", "the sum over the calls of bytes in, out and of weights: the sizes of the symbols that cross their borders"],
+    ["to and from memory", bytesText(totals.traffic), totals.traffic, before?.traffic, true, "sections", "the sum over the calls of bytes in, out and of fixed weights: the sizes of the symbols that cross their borders"],
     ["sections", exact(totals.sections), totals.sections, before?.sections, false, "graph", `in ${plural(totals.calls, "call")}`],
     ["operators", exact(totals.operators), totals.operators, before?.operators, false, "graph", "of the sections, a call counting each time"],
     ["data of weights", bytesText(model.report.totals.weight_bytes), null, null, false, "symbols", `the content of ${plural(model.report.totals.weights, "weight")} in the file${file ? `, which has ${bytesText(file.bytes)}` : ""}${model.report.absent.length ? `; ${exact(model.report.absent.length)} absent` : ""}`],
@@ -100,7 +100,7 @@ function deviceOverview({ report }) {
 function reportOverview(page) {
   const { report } = page.model;
   const ports = report.graphs.flatMap((graph) => ["inputs", "outputs"].flatMap((way) => graph[way].map((port) => ({ ...port, graph: graph.name, way: way.slice(0, -1) }))));
-  const options = Object.entries(report.options).map(([name, value]) => ({ name, value: typeof value === "string" ? value : JSON.stringify(value) }));
+  const options = Object.entries(report.options).map(([name, value]) => ({ name, value: optionText(value) }));
   return el("div", { class: "columns short" },
     el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", (_, row) => sizeText(row))], ports,
       { choose: (row) => page.go({ symbol: row.symbol, section: null }) }).element),

@@ -55,7 +55,7 @@ function rooflineTab(page) {
       el("div", { class: "tools" }, modelled(), legend(Object.keys(LIMITS).map((limit) => [`limited by ${limit}`, strongPaint(limit)])), filterNote(page),
         left ? el("span", { class: "faint" }, `${plural(left, "section")} without work or traffic not drawn`) : null),
       el("div", { class: "picture" }, surface),
-      how("A spot is a section; the larger it is, the longer it takes.", "across: FLOP / (bytes in + bytes out + bytes of weights)", "up: FLOP / modelled time", ...lines,
+      how("A spot is a section; the larger it is, the longer it takes.", "across: FLOP / (bytes in + bytes out + bytes of fixed weights)", "up: FLOP / modelled time", ...lines,
         roofs.flat.length ? [] : "The file does not hold the numbers of its device: it was written before format 0.6."),
     ],
   };

@@ -67,6 +67,8 @@ function usage(model, key) {
   return (count) => all ? `${exact(count)} · ${percent(count / all)}` : exact(count);
 }
 
+const FIXED = "weights and constants that the file holds and no run changes; all others are in and out";
+
 function sectionColumns(model) {
   return [
     right("id", "id"), column("name", "name"), column("type", "type"),
@@ -75,7 +77,7 @@ function sectionColumns(model) {
     ...TERMS.map((term) => right(term, (row) => row.terms?.[term] ?? null, (us) => us === null ? "-" : timeText(us), `modelled: ${MEANING[term]}`)),
     right("PCUs", "pcus", usage(model, "pcus"), "modelled: compute units"), right("PMUs", "pmus", usage(model, "pmus"), "modelled: memory units"),
     right("SRAM", "sram", bytesText, "modelled"), right("FLOP", "flops", (flops) => countText(flops).trim()),
-    right("in", "bytes_in", bytesText), right("weights", "bytes_weights", bytesText), right("out", "bytes_out", bytesText),
+    right("in", "bytes_in", bytesText), right("fixed weights", "bytes_weights", bytesText, FIXED), right("out", "bytes_out", bytesText),
     right("ops", "operators", exact), right("groups", (row) => row.groups.length, exact),
   ];
 }
@@ -96,10 +98,10 @@ function symbolsTab(page) {
   const rows = model.symbols.filter((row) => (!state.kind || row.kind === state.kind) && (!state.home || (row.region ?? "none") === state.home)
     && words.every((word) => [`#${row.id}`, row.name, row.kind, row.dtype, ...row.origins].some((text) => text.toLowerCase().includes(word))));
   const table = tableOf("symbols", [
-    right("id", "id"), column("name", "name"), column("kind", "kind"), column("lasts", (row) => row.duration.toLowerCase()), column("dtype", (row) => row.declared ? `${row.declared}/${row.dtype}` : row.dtype),
+    right("id", "id"), column("name", "name"), column("kind", "kind"), column("lasts", (row) => row.duration.toLowerCase()), column("dtype", dtypeText),
     column("shape", (row) => shapeText(row.shape).replaceAll(" ", "\u00a0")), right("size", "bytes", (_, row) => sizeText(row)), column("region", "region"),
     right("address", "address", (address) => address === null ? "-" : hex(address)), right("from call", (row) => row.first_call, (call) => call < 0 ? "start" : exact(call)),
-    right("to call", "last_call", (call) => call >= end ? "end" : exact(call)), right("written by", (row) => model.writers[row.id].length, exact), right("read by", (row) => model.readers[row.id].length, exact),
+    right("to call", "last_call", (call) => call >= end ? "end" : exact(call)), right("writers", (row) => model.writers[row.id].length, exact, "how many sections write it"), right("readers", (row) => model.readers[row.id].length, exact, "how many sections read it"),
   ], rows, { choose: (row) => page.go({ symbol: row.id, section: null }), chosen: (row) => row.id === state.symbol });
   return {
     full: true, mark: table.mark,
