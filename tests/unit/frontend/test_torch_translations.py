@@ -203,8 +203,8 @@ def test_each_clamp_of_one_tensor_has_limits_of_its_own(dtype: torch.dtype) -> N
         np.testing.assert_array_equal(found[name], want.numpy(), err_msg=name)
 
 
-def test_limits_may_be_of_two_kinds() -> None:
-    ways = [torch.clamp, torch.clip]
+@pytest.mark.parametrize("ways", [[torch.clamp], [torch.clip], [torch.clamp, torch.clip]])
+def test_limits_may_be_of_two_kinds(ways) -> None:
     kinds = [torch.float16, torch.float32, torch.int32]
     inputs = [torch.arange(-4, 5).to(dtype) for dtype in kinds for _ in ways]
     module = Lambda(

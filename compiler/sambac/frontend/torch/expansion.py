@@ -160,6 +160,8 @@ def _can_expand(node: fx.Node) -> bool:
     read = [one.meta.get("val") for one in given if isinstance(one, fx.Node)]
     if not all(isinstance(one, torch.Tensor) and has_known_type(one) for one in read):
         return False
+    if not has_known_type(node.meta.get("val")):
+        return False
     if not isinstance(node.meta["val"], torch.Tensor):
         return all(user.target is operator.getitem for user in node.users)
     return all(isinstance(one, Hashable) for one in given)

@@ -116,10 +116,11 @@ def _give_one_kind(clamp: fx.Node) -> bool:
     """Let both limits of `clamp` be float where one is; return whether they differed."""
     low, high = (*clamp.args, None, None)[1:3]
     given = {"min": low, "max": high, **clamp.kwargs}
-    limits = {name: limit for name, limit in given.items() if isinstance(limit, (int, float))}
-    if {type(limit) for limit in limits.values()} != {int, float}:
+    limits = [one for one in (given["min"], given["max"]) if isinstance(one, (int, float))]
+    if {type(limit) for limit in limits} != {int, float}:
         return False
-    clamp.args, clamp.kwargs = clamp.args[:1], {name: float(n) for name, n in limits.items()}
+    # By position: the exporter promotes what is given so.
+    clamp.args, clamp.kwargs = (clamp.args[0], *map(float, limits)), {}
     return True
 
 

@@ -127,8 +127,8 @@ class _Calls:
         try:
             first, result = self._first(before, given)
             self.told.extend(lots.drawn())
-            repeated = _repeated(self.call, later, self.tape, find, lots)
-            self.told.extend(_compared(self.name, before, first, repeated))
+            repeat = partial(_repeated, self.call, self.tape, find, lots)
+            self.told.extend(_compared(self.name, before, first, map(repeat, later)))
         finally:
             left = before.memory.restore(_is_stale)
             put_back(tables)
@@ -187,20 +187,18 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
 
 def _repeated(
     call: Callable[..., object],
-    later: Iterable[Arguments],
     tape: Tape,
     find: Callable[..., Found],
     lots: Lots,
-) -> Iterator[Observed]:
-    """Call again with each of `later`, with the same random numbers, without recording it."""
-    for given in later:
-        lots.cast()
-        with unrecorded(given):
-            before = find(given)
-            tape.taken()
-            result = call(*given[0], **given[1])
-            found = before.observed(tape.taken(), result)
-        yield found
+    given: Arguments,
+) -> Observed:
+    """Call again with what is `given`, with the same random numbers, without recording it."""
+    lots.cast()
+    with unrecorded(given):
+        before = find(given)
+        tape.taken()
+        result = call(*given[0], **given[1])
+        return before.observed(tape.taken(), result)
 
 
 def _compared(name: str, before: Found, first: Observed, later: Iterable[Observed]) -> Told:
