@@ -17,8 +17,8 @@ _SCRIPT = Path(__file__).with_name("entered_files.py")
 @pytest.mark.parametrize(
     ("kind", "least", "most", "through"),
     [
-        ("inference", 40, 70, "compiler/sambac/pipeline.py"),
-        ("training", 80, 130, "compiler/sambac/pipeline.py"),
+        ("inference", 40, 72, "compiler/sambac/pipeline.py"),
+        ("training", 80, 132, "compiler/sambac/pipeline.py"),
         ("running", 4, 6, "runtime/sambarun/executor.py"),
     ],
 )

@@ -68,6 +68,7 @@ NUMERIC = (
     "samba/test_special_layers.py",
     "samba/test_stir.py",
     "samba/test_tensor_*.py",
+    "samba/test_training_modes.py",
 )
 """Modules under `TESTS`."""
 

@@ -34,6 +34,8 @@ FUNCTIONS = {
     "square": (torch.square, X),
     "twice": (lambda x: torch.square(x).sum() + torch.square(x + 1).mean(), X),
     "broadcast": (lambda x: torch.broadcast_tensors(x, x[:1]), X),
+    "broadcast alike": (lambda x: torch.broadcast_tensors(x, x + 1), X),
+    "alike and more": (lambda x: F.mse_loss(x, x.detach() + 1) + torch.square(x).sum(), X),
     "meshgrid": (lambda x: torch.meshgrid(x[0, 0], x[0, 1], indexing="ij"), X),
     "mse_loss": (lambda x: F.mse_loss(x, x.detach()[:1]), X),
     "l1_loss": (lambda x: F.l1_loss(x, x.detach()), X),

@@ -49,7 +49,7 @@ _IDLE = frozenset({torch.ops.aten._assert_tensor_metadata.default})
 
 
 @dataclass(frozen=True)
-class _Form:
+class _TensorForm:
     """A tensor that an operator is given."""
 
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class _Form:
     trains: bool
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> _Form:
+    def of(cls, tensor: torch.Tensor) -> _TensorForm:
         return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad)
 
     def made(self) -> torch.Tensor:
@@ -86,7 +86,7 @@ class _Alone(torch.nn.Module):
 
     def forward(self, *tensors: torch.Tensor) -> object:
         left = iter(tensors)
-        leaves = [next(left) if isinstance(one, _Form) else one for one in self._call.leaves]
+        leaves = [next(left) if isinstance(one, _TensorForm) else one for one in self._call.leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._call.nested)
         return self._call.target(*args, **kwargs)
 
@@ -127,7 +127,7 @@ def _is_empty_view(node: fx.Node) -> bool:
 def _expanded(program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
     """Return `program` with what operators without a translation become, where that is known."""
     left = [node for node in program.graph.nodes if not _is_ready(node, registry)]
-    if not [node for node in left if expand(node, registry)]:
+    if not [node for node in left if expand(node, registry) is not None]:
         return program
     module = program.graph_module
     module.recompile()
@@ -142,7 +142,9 @@ def expand(node: fx.Node, registry: ONNXRegistry) -> Sequence[fx.Node] | None:
     if not _can_expand(node):
         return None
     values, nested = pytree.tree_flatten((node.args, node.kwargs))
-    forms = tuple(_Form.of(one.meta["val"]) if isinstance(one, fx.Node) else one for one in values)
+    forms = tuple(
+        _TensorForm.of(one.meta["val"]) if isinstance(one, fx.Node) else one for one in values
+    )
     call = _Call(node.target, forms, tuple(map(type, forms)), nested)  # type: ignore[arg-type]
     recorded = _recorded(call, frozenset(_decomp.get_onnx_implemented_overloads(registry)))
     if recorded is None:
@@ -171,7 +173,7 @@ def _can_expand(node: fx.Node) -> bool:
 def _recorded(call: _Call, registered: frozenset[Any]) -> fx.Graph | None:
     """Return the graph of one call, or None if it has anything but its tensors as inputs."""
     with FakeTensorMode():
-        tensors = tuple(one.made() for one in call.leaves if isinstance(one, _Form))
+        tensors = tuple(one.made() for one in call.leaves if isinstance(one, _TensorForm))
         program = torch.export.export(_Alone(call), tensors, strict=False)
         program = program.run_decompositions(_table(registered))
     kinds = {spec.kind for spec in program.graph_signature.input_specs}
@@ -197,7 +199,7 @@ def _put(node: fx.Node, recorded: fx.Graph, given: Sequence[fx.Node]) -> Sequenc
             if one.op == "call_function":
                 copy = graph.node_copy(one, stands.__getitem__)
                 value = pytree.tree_map_only(
-                    torch.Tensor, lambda tensor: _Form.of(tensor).made(), one.meta["val"]
+                    torch.Tensor, lambda tensor: _TensorForm.of(tensor).made(), one.meta["val"]
                 )
                 copy.meta = {**node.meta, "val": value}
                 stands[one] = copy
