@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import onnx
@@ -27,10 +28,9 @@ def tanh(size: int) -> onnx.ModelProto:
 
 
 def evaluated(module: nn.Module, *inputs: torch.Tensor) -> torch.Tensor:
-    training = module.training
+    """What a copy gives: a device may compile the module in a thread of its own meanwhile."""
     with torch.no_grad():
-        found: torch.Tensor = module.eval()(*inputs)
-    module.train(training)
+        found: torch.Tensor = copy.deepcopy(module).eval()(*inputs)
     return found
 
 
