@@ -11,7 +11,7 @@ import sambac
 from pef.program import Program
 from sambahost.chains import Chain
 from sambahost.compiled_step import AnyPart
-from sambahost.models import tried
+from sambahost.models import in_mode, tried
 from sambahost.onnx_part import OnnxPart
 from sambahost.pass_checks import passes_checked
 from sambahost.sample_runner import RunSettings
@@ -58,7 +58,7 @@ def _compiled(
 ) -> Program:
     if isinstance(part, OnnxPart):
         return sambac.compile(part.valued(held.values()), options_for(part, settings))
-    with held.within(part):
+    with held.within(part), in_mode(part, training=False):
         if any(isinstance(each, RecordedModule) for each in part.modules()):
             tried(part, sample, training=False)  # so that operators have their names
         return sambac.compile(part, options_for(part, settings), inputs=sample)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter, is_, itemgetter, methodcaller
+from threading import RLock
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -53,16 +54,24 @@ def _described(tensor: Tensor) -> Tensor:
     return empty
 
 
+_MODES = RLock()
+"""Held by who puts modules into a mode: devices, each in a thread, may have modules in common."""
+
+
 @contextmanager
 def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
-    """Let `module` train for a while, or evaluate: without dropout, with the statistics it has."""
-    before = [(part, part.training) for part in module.modules()]
-    module.train(training)
-    try:
-        yield
-    finally:
-        for part, trained in before:
-            part.training = trained
+    """Let `module` train for a while, or evaluate: without dropout, with the statistics it has.
+
+    Other threads that want a mode wait meanwhile.
+    """
+    with _MODES:
+        before = [(part, part.training) for part in module.modules()]
+        module.train(training)
+        try:
+            yield
+        finally:
+            for part, trained in before:
+                part.training = trained
 
 
 def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple[Tensor, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
@@ -71,12 +72,12 @@ class NoTurn(Turn):
 class Mutex:
     """A turn for which one waits, a context manager; the function around the `with` has it.
 
-    Whoever is called from within raises `inside` if that is given, and else waits for ever.
+    Whoever is called from within raises what `inside` makes if that is given, else waits for ever.
     """
 
     __slots__ = ("_inside", "_turn")
 
-    def __init__(self, inside: Exception | None = None) -> None:
+    def __init__(self, inside: Callable[[], Exception] | None = None) -> None:
         self._turn = Turn()
         self._inside = inside
 
@@ -84,7 +85,7 @@ class Mutex:
         frame = sys._getframe(1)
         while not self._turn.take(frame):
             if self._inside is not None and self._turn.is_up(frame):
-                raise self._inside
+                raise self._inside()
             time.sleep(_PAUSE)
         return self
 

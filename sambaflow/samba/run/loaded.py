@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 
 import numpy as np
 from torch import Tensor, nn
@@ -65,7 +66,7 @@ class LoadedPef:
         self._settings, self._modes = SettingsWatch(), SettingsWatch(modes=True)
         self.inference = False
         """Whether models are only evaluated, whatever the program could do."""
-        self.alone = Mutex(SambaError(_INSIDE))
+        self.alone = Mutex(partial(SambaError, _INSIDE))
         """Held by a run from what it is given to what it returns: threads take turns."""
         self._replicas = Replicas(self.device, profiler)
         self._select = Selector(self.device, self._prepare)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 from loaded_parts import parts
-from torch import nn
+from torch import fx, nn
 from torch.nn import functional as F
 from torch.onnx._internal.exporter import _fx_passes
 
-from sambac.frontend.torch import loading
+from sambac.frontend.torch import expansion, loading
 
 X = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4) / 12 - 1
 IMAGES = torch.arange(96, dtype=torch.float32).reshape(2, 3, 4, 4) / 48 - 1
@@ -82,3 +82,30 @@ def test_models_are_as_the_exporter_makes_them(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("sambac.frontend.torch.expansion._expanded", lambda program, _: program)
     assert found == unnumbered(parts(Of(function), x))
     assert recorded
+
+
+def called(value: object, x: torch.Tensor) -> expansion._Call:
+    graph = fx.Graph()
+    tensor = graph.placeholder("x")
+    tensor.meta["val"] = x
+    return expansion._Call.of(graph.call_function(torch.ops.aten.fill.Scalar, (tensor, value)))
+
+
+def test_calls_are_alike_that_are_spelled_alike_on_tensors_of_one_form() -> None:
+    x = torch.ones(2, 3)
+    assert called(2.0, x) == called(2.0, torch.zeros(2, 3))
+    assert len({called(value, x) for value in (0, False, 0.0, -0.0)}) == 4
+    others = [x.double(), x[:1], torch.ones(3, 2).t(), x.to("meta"), x.clone().requires_grad_()]
+    assert len({called(1, one) for one in (x, *others)}) == 1 + len(others)
+    before = called(1, x)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert called(1, x) != before
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_tensors_stay_on_their_device() -> None:
+    form = expansion._TensorForm.of(torch.ones(2, 3, device="meta").t())
+    assert form.made().device.type == "meta"
+    assert form.made().stride() == (1, 3)

@@ -11,7 +11,7 @@ on tensors of the same shapes, and what it becomes is written in the place of ea
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -43,7 +43,6 @@ _VIEWS = frozenset(
 Table: TypeAlias = Mapping[Any, Callable[..., object]]
 """What operators are decomposed into."""
 
-
 _IDLE = frozenset({torch.ops.aten._assert_tensor_metadata.default})
 """What the exporter leaves out."""
 
@@ -55,26 +54,44 @@ class _TensorForm:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: torch.dtype
+    device: torch.device
     trains: bool
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _TensorForm:
-        return cls(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.requires_grad)
+        kind = (tensor.dtype, tensor.device, tensor.requires_grad)
+        return cls(tuple(tensor.shape), tensor.stride(), *kind)
 
     def made(self) -> torch.Tensor:
         """Return a tensor of this form, which is a fake one in a mode that makes these."""
-        made = torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
+        kind: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
+        made = torch.empty_strided(self.shape, self.strides, **kind)
         return made.requires_grad_(self.trains)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of an operator: forms of tensors and values, flattened, and how they are nested."""
+    """A call of an operator: forms of tensors and values, flattened, and how they are nested.
+
+    What is `spelled` tells equal values apart: 0, False, 0.0 and -0.0. Some operators make what is
+    not of the `default` type that of it.
+    """
 
     target: OpOverload
     leaves: tuple[Hashable, ...]
-    types: tuple[type, ...]
     nested: pytree.TreeSpec
+    spelled: tuple[str, ...]
+    default: torch.dtype
+
+    @classmethod
+    def of(cls, node: fx.Node) -> _Call:
+        target = node.target
+        assert isinstance(target, OpOverload)
+        values, nested = pytree.tree_flatten((node.args, node.kwargs))
+        leaves = tuple(
+            _TensorForm.of(one.meta["val"]) if isinstance(one, fx.Node) else one for one in values
+        )
+        return cls(target, leaves, nested, tuple(map(repr, leaves)), torch.get_default_dtype())
 
 
 class _Alone(torch.nn.Module):
@@ -127,46 +144,42 @@ def _is_empty_view(node: fx.Node) -> bool:
 def _expanded(program: ExportedProgram, registry: ONNXRegistry) -> ExportedProgram:
     """Return `program` with what operators without a translation become, where that is known."""
     left = [node for node in program.graph.nodes if not _is_ready(node, registry)]
-    if not [node for node in left if expand(node, registry) is not None]:
+    registered = (
+        frozenset(_decomp.get_onnx_implemented_overloads(registry)) if left else frozenset()
+    )
+    if not sum(_expand(node, registered) for node in left):
         return program
     module = program.graph_module
     module.recompile()
     return program._update(module, renamed(program.graph_signature, module.graph))
 
 
-def expand(node: fx.Node, registry: ONNXRegistry) -> Sequence[fx.Node] | None:
-    """Put what `node` becomes without a translation in its place, and return the nodes of that.
+def _expand(node: fx.Node, registered: frozenset[Any]) -> bool:
+    """Put what `node` becomes without a translation in its place; return whether that is known.
 
-    None where it is not a plain graph of tensors whose sizes are known; then nothing is changed.
+    It is for plain graphs of tensors whose sizes are known. `registered` are all operators with a
+    translation.
     """
-    if not _can_expand(node):
-        return None
-    values, nested = pytree.tree_flatten((node.args, node.kwargs))
-    forms = tuple(
-        _TensorForm.of(one.meta["val"]) if isinstance(one, fx.Node) else one for one in values
-    )
-    call = _Call(node.target, forms, tuple(map(type, forms)), nested)  # type: ignore[arg-type]
-    recorded = _recorded(call, frozenset(_decomp.get_onnx_implemented_overloads(registry)))
-    if recorded is None:
-        return None
-    return _put(node, recorded, [one for one in values if isinstance(one, fx.Node)])
+    recorded = _recorded(_Call.of(node), registered) if _can_expand(node) else None
+    if recorded is not None:
+        _put(node, recorded)
+    return recorded is not None
 
 
 def _can_expand(node: fx.Node) -> bool:
-    target = node.target
+    target, value = node.target, node.meta.get("val")
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         return False
     if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags:
         return False
     given = pytree.tree_leaves((node.args, node.kwargs))
     read = [one.meta.get("val") for one in given if isinstance(one, fx.Node)]
-    if not all(isinstance(one, torch.Tensor) and has_known_type(one) for one in read):
+    if not all(isinstance(one, torch.Tensor) for one in read):
         return False
-    if not has_known_type(node.meta.get("val")):
+    if not has_known_type([value, *read]) or not all(isinstance(one, Hashable) for one in given):
         return False
-    if not isinstance(node.meta["val"], torch.Tensor):
-        return all(user.target is operator.getitem for user in node.users)
-    return all(isinstance(one, Hashable) for one in given)
+    single = isinstance(value, torch.Tensor)
+    return single or all(user.target is operator.getitem for user in node.users)
 
 
 @lru_cache(maxsize=512)
@@ -189,21 +202,19 @@ def _table(registered: frozenset[Any]) -> Table:
     return table
 
 
-def _put(node: fx.Node, recorded: fx.Graph, given: Sequence[fx.Node]) -> Sequence[fx.Node]:
-    """Write `recorded`, which takes those that are `given`, in the place of `node`."""
+def _put(node: fx.Node, recorded: fx.Graph) -> None:
+    """Write `recorded`, the graph of such a call as `node`, in its place."""
     mode, graph = detect_fake_mode(node.meta["val"]), node.graph
+    leaves = pytree.tree_leaves((node.args, node.kwargs))
+    given = [one for one in leaves if isinstance(one, fx.Node)]
     stands = dict(zip(recorded.find_nodes(op="placeholder"), given, strict=True))
-    made: list[fx.Node] = []
     with mode or nullcontext(), graph.inserting_before(node):
-        for one in recorded.nodes:
-            if one.op == "call_function":
-                copy = graph.node_copy(one, stands.__getitem__)
-                value = pytree.tree_map_only(
-                    torch.Tensor, lambda tensor: _TensorForm.of(tensor).made(), one.meta["val"]
-                )
-                copy.meta = {**node.meta, "val": value}
-                stands[one] = copy
-                made.append(copy)
+        for one in [one for one in recorded.nodes if one.op == "call_function"]:
+            stands[one] = graph.node_copy(one, stands.__getitem__)
+            value = pytree.tree_map_only(
+                torch.Tensor, lambda tensor: _TensorForm.of(tensor).made(), one.meta["val"]
+            )
+            stands[one].meta = {**node.meta, "val": value}
     results: Any = recorded.output_node().args[0]
     if isinstance(node.meta["val"], torch.Tensor):
         node.replace_all_uses_with(stands[results[0]])
@@ -211,4 +222,3 @@ def _put(node: fx.Node, recorded: fx.Graph, given: Sequence[fx.Node]) -> Sequenc
         user.replace_all_uses_with(stands[results[user.args[1]]])
         graph.erase_node(user)
     graph.erase_node(node)
-    return made

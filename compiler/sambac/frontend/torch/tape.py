@@ -175,11 +175,11 @@ def _collect(value: object, found: list[torch.Tensor]) -> None:
     kind = type(value)
     if isinstance(value, torch.Tensor):
         found.append(value)
-    elif kind is tuple or kind is list:
-        for one in value:  # type: ignore[attr-defined]
+    elif isinstance(value, (tuple, list)) and kind in (tuple, list):
+        for one in value:
             _collect(one, found)
-    elif kind is dict:
-        for one in value.values():  # type: ignore[attr-defined]
+    elif isinstance(value, dict) and kind is dict:
+        for one in value.values():
             _collect(one, found)
     elif kind not in PLAIN:
         found += [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
