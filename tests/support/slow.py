@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 TESTS = Path(__file__).parents[1]
 LIST = TESTS / "slow.txt"
 
-_SECONDS = 0.7
+_SECONDS = 0.5
 """How long a test takes that is slow, with what it sets up; of several cases, their mean."""
 
 
