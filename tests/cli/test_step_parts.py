@@ -245,3 +245,5 @@ def test_gradients_are_clipped_between_parts_as_in_a_step(
     with np.load(found["clipped"]) as arrays:
         assert np.linalg.norm(arrays["w__grad"]) == pytest.approx(0.01, rel=1e-4)
     _assert_equal(whole, parts)
+    told = sambarun(program, "--inputs", found["gradients"], "--sections", "OPT")
+    assert (told.code, "OPT runs without GRADNORM, which clips gradients" in told.err) == (0, True)

@@ -13,6 +13,7 @@ import torch
 from near import assert_near, exactly
 from onnx import helper, numpy_helper
 
+import pef
 import sambac
 import sambarun
 from sambac import LAMB, LARS, SGD, Adagrad, Adam, AdamW, CompileOptions, Optimizer, RMSprop
@@ -188,3 +189,42 @@ def test_updates_without_the_clipping_of_a_program_are_told(largest: float | Non
         executable.run(batch, section_types=["FWD", "BCKWD", "GRADNORM", "OPT"])
     with pytest.warns(UserWarning, match="OPT runs without GRADNORM, which clips gradients"):
         executable.run(batch, section_types=["FWD", "BCKWD", "OPT"])
+
+
+def _gradients(size: float) -> dict[str, np.ndarray]:
+    return {f"{name}__grad": np.full_like(start, size) for name, start in WEIGHTS.items()}
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize("accumulate", [False, True], ids=["", "accumulating"])
+def test_updates_by_themselves_are_told_where_gradients_are_not_clipped(
+    level: str, accumulate: bool
+) -> None:
+    """Not where GRADNORM has made them in a run of its own, nor where it would change nothing."""
+    ours, _ = OPTIMIZERS["sgd"]
+    executable = _program(ours, level=level, max_grad_norm=0.3, accumulate=accumulate)
+    batch = dict(zip(("x", "t"), DATA[0], strict=True))
+
+    def update(told: bool, given: Mapping[str, np.ndarray], **asked: Any) -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if accumulate:
+                executable.write(given)
+            executable.run({} if accumulate else given, **(asked or {"section_types": "OPT"}))
+        words = "OPT runs without GRADNORM, which clips gradients, and takes them as they are"
+        assert [str(w.message).partition(";")[0] for w in caught] == [words] * told
+
+    numbers = [
+        number
+        for number, section in enumerate(executable.program.sections)
+        if section.type is pef.SectionType.OPT
+    ]
+    update(True, _gradients(1.0))
+    update(False, _gradients(0.01))
+    executable.run(batch, section_types=["FWD", "BCKWD"])
+    update(True, {})
+    update(True, {}, section_ids=numbers)
+    executable.run({}, section_types="GRADNORM")
+    update(False, {})
+    update(False, {}, section_ids=numbers)
+    update(True, _gradients(1.0))

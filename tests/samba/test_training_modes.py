@@ -120,5 +120,9 @@ def test_updates_without_the_clipping_of_a_pef_are_told(types: list[str], tmp_pa
         samba.session.run(batch(), outputs)
         samba.session.run(batch(), outputs, section_types=["fwd", "bckwd"])
         samba.session.run(section_types=["gradnorm", "opt"])
+        samba.session.run(batch(), outputs, section_types=["fwd", "bckwd"])
+        samba.session.run(section_types=["gradnorm"])
+        samba.session.run(section_types=["opt"])
+        samba.session.run(batch(), outputs, section_types=["fwd", "bckwd"])
     with pytest.warns(UserWarning, match="OPT runs without GRADNORM, which clips gradients"):
         samba.session.run(batch(), outputs, section_types=types)

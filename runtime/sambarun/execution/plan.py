@@ -12,6 +12,7 @@ from sambarun.device.memory import Memory
 from sambarun.errors import RunError
 from sambarun.linking.schedule import Chosen, Overlaps, Unit, calls_of, select, units
 
+from .clipping import Clipping, clipping_of
 from .host_steps import Host
 from .planner import CannotLinkError, Planner, Result
 from .reductions import Uses, arranged, is_reduction, waiting_for, with_waits
@@ -27,7 +28,8 @@ class Plan(NamedTuple):
     all three together without the externals. `settles` are values that share memory with inputs of
     other runs, to be moved there at the end. `results` are the outputs of the model if the steps
     compute any, else those of the sections. `draws` and `last` tell whether the first
-    forward call of a training step, and its last call, are among the calls.
+    forward call of a training step, and its last call, are among the calls. `clipping` is what they
+    do with gradients that the graph clips.
     """
 
     graph: int
@@ -42,6 +44,7 @@ class Plan(NamedTuple):
     settles: tuple[int, ...]
     draws: bool
     last: bool
+    clipping: Clipping | None
 
 
 def make_plan(
@@ -122,6 +125,7 @@ def _bind(planner: Planner, memory: Memory, parts: Sequence[Unit], chosen: Chose
         results=tuple(planner.result(name, symbol) for name, symbol in planner.results),
         draws=forward in calls,
         last=last in calls,
+        clipping=clipping_of(program, chosen.graph, sorted(calls)),
     )
 
 

@@ -26,6 +26,7 @@ from sambarun.linking.schedule import Overlaps
 from sambarun.sessions.opening import trim_heap
 from sambarun.sessions.ort_errors import ORT_ERRORS, message_of
 
+from .clipping import Unclipped
 from .host_steps import Host
 from .plan import Plan
 from .spans import Stopwatch
@@ -43,6 +44,7 @@ class Runs:
         self._memory = memory
         self._state = state
         self._clock = host.clock
+        self._unclipped = Unclipped(memory)
         self._last: Plan | None = None
         self._checked: Plan | None = None
         self._new = False  # whether a plan has been made and not yet run
@@ -55,6 +57,7 @@ class Runs:
     def forget_last(self) -> None:
         """Note that what the last run has left is no longer all there."""
         self._last = None
+        self._unclipped.forget()
 
     def run(self, plan: Plan, watch: Stopwatch | None = None) -> None:
         """Run the steps of `plan`, a lap of `watch` each, for which they have run before.
@@ -64,6 +67,8 @@ class Runs:
         Raises `RunError` with the section that fails, or with what is damaged.
         """
         memory, clock = self._memory, self._clock
+        if plan.clipping is not None:
+            self._unclipped.tell(plan.graph, plan.clipping)
         attempt = Attempt(plan, clock.steps, clock.forwards, memory.unfinished)
         memory.unfinished = partial(self._settle, attempt)
         try:
@@ -129,6 +134,7 @@ class Runs:
             memory.settle(symbol)
         if plan is not self._last:
             memory.record(plan.writes)
+            self._unclipped.note(plan.graph, plan.clipping)
             self._last = plan
             if self._new:
                 self._new = False

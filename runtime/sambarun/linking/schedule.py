@@ -85,9 +85,7 @@ def resolve(program: pef.Program, asked: Selection) -> Chosen:
     if not calls_of(program, number) and set(chosen.section_types or ()) == _FORWARD:
         chosen = chosen._replace(section_types=None)  # all results are constants
     _require_types(program, chosen, number)
-    chosen = chosen._replace(graph=number)
-    _tell_of_clipping(program, chosen)
-    return chosen
+    return chosen._replace(graph=number)
 
 
 def select(program: pef.Program, chosen: Chosen) -> tuple[int, ...]:
@@ -103,22 +101,6 @@ def select(program: pef.Program, chosen: Chosen) -> tuple[int, ...]:
         and (ids is None or section in ids)
         and (calls is None or call in calls)
     )
-
-
-def _tell_of_clipping(program: pef.Program, chosen: Chosen) -> None:
-    """Warn of updates by gradients that nobody clips, in a program that was compiled to clip."""
-    types, clips = chosen.section_types or (), pef.SectionType.GRADNORM
-    if clips in types or not {pef.SectionType.BCKWD, pef.SectionType.OPT} <= {*types}:
-        return
-    kinds = {program.sections[program.schedule[c]].type for c in calls_of(program, chosen.graph)}
-    if clips in kinds:
-        # Imported here: few processes ask for this, and all wait for imports.
-        from pef.warned import warn
-
-        warn(
-            "OPT runs without GRADNORM, which clips gradients, and takes them as BCKWD gives them; "
-            "name GRADNORM before OPT"
-        )
 
 
 def calls_of(program: pef.Program, graph: int) -> range:

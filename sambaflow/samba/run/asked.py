@@ -14,7 +14,6 @@ from typing import NamedTuple, TypeAlias, TypeVar, cast
 from pef.program import Program, SectionType
 from pef.stages import behind
 from pef.states import is_training
-from pef.warned import warn
 from sambaflow.samba.arguments.kinds import whole
 from sambaflow.samba.errors import SambaError
 from sambarun import Selection
@@ -126,8 +125,6 @@ def selections(
         _require_types(asked.types, program)
         called = program.schedule[calls.start : calls.stop]
         kinds = [program.sections[section].type.name for section in called]
-        if "GRADNORM" in kinds and "OPT" in asked.types:
-            _tell_of_clipping(asked.types)
         wanted = asked.types if asked.reduction == "none" else _with_reduction(asked.types, kinds)
         return tuple(
             make(section_types=tuple(types), train=train)
@@ -174,15 +171,6 @@ def _with_reduction(types: tuple[str, ...], kinds: Sequence[str]) -> tuple[str, 
         return types
     at = types.index(users[0])
     return (*types[:at], "REDUCE", *types[at:])
-
-
-def _tell_of_clipping(types: tuple[str, ...]) -> None:
-    """Warn of OPT by itself in a PEF that clips; the runtime does where BCKWD runs before it."""
-    if not {"GRADNORM", "BCKWD"} & {*types}:
-        warn(
-            "OPT runs without GRADNORM, which clips gradients: unless that has run by itself, they "
-            "are taken as BCKWD gave them; name GRADNORM before OPT"
-        )
 
 
 def _places(schedule: Sequence[_T]) -> dict[_T, int]:
