@@ -12,11 +12,11 @@ from sambac import CompileOptions, NumberRule
 from sambahost.compiled_step import AnyPart
 from sambahost.known_operators import names_in
 from sambahost.onnx_part import OnnxPart
+from sambahost.predicates import QueriedNode
 
 from .config import Break, CompileSettings, compiler
 from .formats import held_as
 from .parameter import Parameter
-from .query import QueriedNode
 from .recorded import AppliedOperator, RecordedModule, name_at, path_of
 from .recording import snake
 

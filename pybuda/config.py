@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeAlias
@@ -18,11 +19,11 @@ from pef.wording import did_you_mean
 from sambac import NumberRule
 from sambahost.golden import GoldenRule
 from sambahost.known_operators import KnownOperators
+from sambahost.predicates import NodePredicateBuilder
 
 from ._C import DataFormat
-from .errors import PyBudaError, listed
-from .number_config import NumberConfig
-from .query import NodePredicateBuilder
+from .errors import PyBudaError, listed, require_kind
+from .number_config import CHECKS, NumberConfig
 
 Chosen: TypeAlias = str | NodePredicateBuilder
 """An operator, by its name, or those for which a predicate holds."""
@@ -169,6 +170,9 @@ class CompilerConfig(NumberConfig):
                 raise PyBudaError(f"no '{name}': push outputs as inputs of the next call, by hand")
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
+        require_kind(**{name: (value, _TYPES.get(name, object))})
+        if name in CHECKS:
+            CHECKS[name](value, name)
         if name == "op_intermediates_to_save":
             value = tuple(listed(name, [] if value is None else value, str, "names of operators"))
         object.__setattr__(self, name, value)
@@ -216,6 +220,7 @@ class CompilerConfig(NumberConfig):
 
 
 _ATTRIBUTES = tuple(each.name for each in fields(CompilerConfig))
+_TYPES = {"enable_recompute": bool, "amp_level": int}
 _RENAMED = {"accumulate_df": "default_accumulate_df", "math_fidelity": "default_math_fidelity"}
 """Options that attributes have other names for."""
 _config = CompilerConfig()
@@ -234,11 +239,18 @@ configure_mixed_precision = _config.configure_mixed_precision
 def set_configuration_options(**options: object) -> None:
     """Set options of all compilations from now on; None leaves one as it is.
 
-    Raises `PyBudaError` for an option that there is not.
+    Raises `PyBudaError` that tells all that is wrong; nothing is set then.
     """
+    found, odd = copy(_config), []
     for name, value in options.items():
-        if value is not None:
-            setattr(_config, _RENAMED.get(name, name), value)
+        try:
+            if value is not None:
+                setattr(found, _RENAMED.get(name, name), value)
+        except PyBudaError as error:
+            odd.append(str(error))
+    if odd:
+        raise PyBudaError("\n".join(odd))
+    vars(_config).update(vars(found))
 
 
 def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:

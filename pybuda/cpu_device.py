@@ -52,9 +52,7 @@ class CPUDevice(Device):
     ) -> None:
         for what, made in (("optimizer_f", optimizer_f), ("scheduler_f", scheduler_f)):
             if made is not None and not callable(made):
-                raise PyBudaError(
-                    f"{what} is {shown(made)}; a function that makes one was expected"
-                )
+                raise PyBudaError(f"{what} is {shown(made)}; a function was expected")
         if input_dtypes is not None:
             listed("input_dtypes", input_dtypes, torch.dtype, "types of torch")
         self._training = HostSettings(

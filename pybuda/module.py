@@ -40,7 +40,18 @@ class Module(Placeable):
         return run_module(self, args)
 
 
-class PyTorchModule(Module):
+class _Wrapped(Module):
+    """What is wrapped, with parameters of its own names."""
+
+    def get_parameters(self) -> list[Parameter]:
+        """Return the parameters, by the names of what is wrapped, with copies of values."""
+        return [
+            Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad, name=name)
+            for name, tensor in self.parameters_by_name().items()
+        ]
+
+
+class PyTorchModule(_Wrapped):
     """A torch module. A CPU runs it as it is; for the device it is compiled.
 
     `redirect_forward` changes nothing: `forward` of the torch module is never replaced.
@@ -60,10 +71,6 @@ class PyTorchModule(Module):
         """Add up gradients: of outputs of `forward`, each beside the gradient that it gets."""
         for output, gradient in args:
             to_torch(output).backward(to_torch(gradient))  # type: ignore[no-untyped-call]  # torch's
-
-    def get_parameters(self) -> list[Parameter]:
-        """Return the parameters, by the names that torch has for them, with copies of values."""
-        return _copies(self.parameters_by_name())
 
     def set_parameters(self, **kwargs: SomeTensor) -> None:
         """Overwrite parameters, by name; none if one is unknown or has another shape."""
@@ -127,7 +134,7 @@ class TFModule(PyTorchModule):
         )
 
 
-class OnnxModule(Module):
+class OnnxModule(_Wrapped):
     """An ONNX model, which only the device runs; it trains its initializers, by their names.
 
     Who changes a large initializer after it was compiled has to wrap the model anew.
@@ -143,10 +150,6 @@ class OnnxModule(Module):
         self.module = module
         self.onnx_path = onnx_path
         self._part = OnnxPart(module)
-
-    def get_parameters(self) -> list[Parameter]:
-        """Return what trains, by the names of initializers, with copies of values."""
-        return _copies(self.parameters_by_name())
 
     def part(self) -> AnyPart:
         """Return the model."""
@@ -348,13 +351,6 @@ class PyBudaModule(Module):
         elif isinstance(value, list | tuple):
             for index, item in enumerate(value):
                 self._adopt(f"{attribute}.{index}", item)
-
-
-def _copies(parameters: Mapping[str, torch.nn.Parameter]) -> list[Parameter]:
-    return [
-        Parameter(tensor.detach().clone(), requires_grad=tensor.requires_grad, name=name)
-        for name, tensor in parameters.items()
-    ]
 
 
 _COUNTED = ("_parameters", "_constants", "_constant_shapes", "_modules", "_tapouts")

@@ -6,7 +6,7 @@ program sets takes effect, and nothing else does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pef.arguments import shown
@@ -17,7 +17,7 @@ from sambac.number_rules import OperandFormats
 from sambac.numerics import FORMATS
 
 from ._C import DataFormat, MathFidelity, NodeEpochType
-from .errors import PyBudaError, require_kind
+from .errors import PyBudaError, counted, require_kind
 from .formats import block_format, fidelity_name, held_as
 
 InputFormats = DataFormat | Mapping[int, tuple[DataFormat, bool]]
@@ -115,7 +115,7 @@ class NumberConfig:
             )
         require_kind(is_gradient_op=(is_gradient_op, bool))
         operands, weights = _inputs(input_df)
-        for index, bits in input_parameter_indices_to_optimize or ():
+        for index, bits in _pairs(input_parameter_indices_to_optimize or ()):
             weights = {**weights, index: block_format(bits, self.default_df_override).name}
         selectors = {
             "op_type": _types(op_type),
@@ -195,11 +195,11 @@ def _rule(settings: Mapping[str, object]) -> NumberRule:
         raise PyBudaError(f"configure_mixed_precision: {said}") from error
 
 
-def _types(op_type: str | None) -> tuple[str, ...]:
+def _types(op_type: object) -> tuple[str, ...]:
     if op_type is None:
         return ()
-    if op_type not in _OPERATORS:
-        hint = did_you_mean(op_type, _OPERATORS) or f"; known are {', '.join(_OPERATORS)}"
+    if not isinstance(op_type, str) or op_type not in _OPERATORS:
+        hint = did_you_mean(str(op_type), _OPERATORS) or f"; known are {', '.join(_OPERATORS)}"
         raise PyBudaError(f"there are no operators of type {shown(op_type)}{hint}")
     return _OPERATORS[op_type]
 
@@ -227,20 +227,43 @@ def _stage(given: NodeEpochType | str | None, is_gradient_op: bool | None) -> st
 
 def _inputs(input_df: InputFormats | None) -> tuple[OperandFormats, dict[int, str]]:
     """Return the formats of operands, and those of parameters among them."""
-    if input_df is None:
-        return "", {}
-    if isinstance(input_df, DataFormat):
+    if not isinstance(input_df, Mapping):
         return held_as(input_df, "input_df"), {}
     operands: dict[int, str] = {}
     weights: dict[int, str] = {}
-    for index, (form, activations) in input_df.items():
-        name = held_as(form, "input_df")
-        (operands if activations else weights)[index] = name
+    for index, said in input_df.items():
+        counted("an operand of input_df", index)
+        match said:
+            case (form, bool(activations)):
+                name = held_as(form, f"input_df[{index}]")
+                (operands if activations else weights)[index] = name
+            case _:
+                raise PyBudaError(
+                    f"input_df[{index}] is {shown(said)}; a format and whether activations are "
+                    "meant too were expected, such as (DataFormat.Bfp8_b, True)"
+                )
     return operands or "", weights
 
 
-def _accumulator(form: DataFormat | None, what: str) -> str:
+def _pairs(given: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Yield numbers of operands, and how many bits parameters there are to have."""
+    name = "input_parameter_indices_to_optimize"
+    try:
+        return [(counted(f"an operand of {name}", index), bits) for index, bits in given]
+    except (TypeError, ValueError):
+        raise PyBudaError(f"{name} is {shown(given)}; [(1, 8)] was expected, or such") from None
+
+
+def _accumulator(form: object, what: str) -> str:
     name = held_as(form, what)
     if (name and FORMATS[name].block) or name == "Lf8":
         raise PyBudaError(f"{what} is {name}; sums are kept as Float32, Float16_b or Float16")
     return name
+
+
+CHECKS: Mapping[str, Callable[[object, str], str]] = {
+    "default_df_override": held_as,
+    "default_accumulate_df": _accumulator,
+    "default_math_fidelity": fidelity_name,
+}
+"""What raises `PyBudaError` for a setting, with its name, that is wrong."""

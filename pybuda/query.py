@@ -3,45 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from pef.arguments import shown
+from sambahost.predicates import NodePredicateBuilder
 
 from .errors import PyBudaError
-
-
-@dataclass(frozen=True)
-class QueriedNode:
-    """What is known of an operator, or of a module of torch: its name and type."""
-
-    name: str
-    op_type: str
-
-
-@dataclass(frozen=True)
-class NodePredicateBuilder:
-    """A predicate of operators, which `&`, `|` and `negate` make others of; `says` is what of."""
-
-    holds: Callable[[QueriedNode], bool]
-    says: str = "a predicate"
-
-    def __and__(self, other: NodePredicateBuilder) -> NodePredicateBuilder:
-        return NodePredicateBuilder(
-            lambda node: self.holds(node) and other.holds(node), f"({self} & {other})"
-        )
-
-    def __or__(self, other: NodePredicateBuilder) -> NodePredicateBuilder:
-        return NodePredicateBuilder(
-            lambda node: self.holds(node) or other.holds(node), f"({self} | {other})"
-        )
-
-    def negate(self) -> NodePredicateBuilder:
-        """Return what holds where this does not."""
-        return NodePredicateBuilder(lambda node: not self.holds(node), f"{self}.negate()")
-
-    def __str__(self) -> str:
-        return self.says
 
 
 def name_regex(pattern: str) -> NodePredicateBuilder:

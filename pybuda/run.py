@@ -53,13 +53,9 @@ def run_inference(
     warn_of_idle(_perf_trace=_perf_trace or None)
     count = counted("input_count", input_count)
     require_queues(output_queue=output_queue)
-    if not isinstance(inputs, tuple | list):
-        raise PyBudaError(
-            f"inputs is a {type(inputs).__name__}; a list of microbatches was expected"
-        )
+    batches = [Microbatch.of((i,)) for i in listed("inputs", inputs, object, "microbatches")]
     if inputs and count not in (1, len(inputs)):
         raise PyBudaError(f"{len(inputs)} inputs came, and input_count is {count}")
-    batches = [Microbatch.of((item,)) for item in inputs]
     context = current()
     with context.lock:
         if module is not None:

@@ -11,10 +11,7 @@ class LearningRateScheduler:
 
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
-            raise PyBudaError(
-                f"a scheduler got a {type(optimizer).__name__}; an optimizer of pybuda.optimizers "
-                "was expected"
-            )
+            raise PyBudaError(f"a scheduler got a {type(optimizer).__name__}, not an Optimizer")
         self.optimizer = optimizer
 
     def get_lr(self) -> float:

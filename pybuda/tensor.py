@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
+from pef.arguments import shown
 from sambac.numerics import FORMATS, rounded
 from sambahost import host_trainer
 
@@ -157,9 +158,7 @@ def to_torch(value: object) -> torch.Tensor:
         return value.value()
     if isinstance(value, np.ndarray):
         return torch.from_numpy(value)
-    raise PyBudaError(
-        f"a {type(value).__name__} came; a torch, numpy or pybuda tensor was expected"
-    )
+    raise PyBudaError(f"{shown(value)} came; a torch, numpy or pybuda tensor was expected")
 
 
 def require_shape(name: object, shape: Sequence[int], value: torch.Tensor) -> None:

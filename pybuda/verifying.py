@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from pef.arguments import ANY, misfits
+from pef.arguments import ANY, instance, misfits
 from pef.warned import warn
 from pef.wording import did_you_mean
 from sambahost.golden import KINDS, Compares, GoldenRule, Tolerance
@@ -119,13 +119,16 @@ class VerifyConfig:
     verify_pybuda_codegen_vs_framework: bool = _idle(False)
     verify_tvm_compile: bool = _idle(False)
 
+    def __post_init__(self) -> None:
+        """Raise `PyBudaError` that tells all that is wrong."""
+        _require(**vars(self))
+
     def __setattr__(self, name: str, value: object) -> None:
         """Set what there is; warn of what has no effect. Raise `PyBudaError` for what is wrong."""
         if name not in _SETTINGS:
             raise PyBudaError(f"VerifyConfig has no '{name}'{did_you_mean(name, _SETTINGS)}")
-        if odd := misfits(**{name: (value, KINDS.get(name, ANY))}):
-            raise PyBudaError(odd[0])
-        require_kind(**{name: (value, _TYPES.get(name, object))})
+        if name in vars(self):
+            _require(**{name: value})
         object.__setattr__(self, name, value)
         if (says := _SETTINGS[name].metadata.get("says")) and value != _SETTINGS[name].default:
             warn(f"{name}: on hardware modules are {says}; it has no effect here")
@@ -151,7 +154,17 @@ class VerifyConfig:
 
 
 _SETTINGS = {each.name: each for each in fields(VerifyConfig)}
-_TYPES = {"test_kind": TestKind, "devtype": BackendType, "arch": BackendDevice}
+_KINDS = {
+    **KINDS,
+    "test_kind": instance(TestKind, "a TestKind"),
+    "devtype": instance(BackendType, "a pybuda.BackendType").or_none(),
+    "arch": instance(BackendDevice, "a pybuda.BackendDevice").or_none(),
+}
+
+
+def _require(**given: object) -> None:
+    if odd := misfits(**{name: (value, _KINDS.get(name, ANY)) for name, value in given.items()}):
+        raise PyBudaError("\n".join(odd))
 
 
 def asked_for(given: object, name: str = "_verify_cfg") -> VerifyConfig | None:

@@ -123,8 +123,23 @@ def test_rules_of_mixed_precision(settings: dict[str, Any], expected: NumberRule
         ({"epoch_type": "fwd", "is_gradient_op": True}, "which no operator is"),
         ({"name_regex": "(", "output_df": DataFormat.Bfp8}, "configure_mixed_precision: name is"),
         ({"op_type": "exp", "input_parameter_indices_to_optimize": [(0, 3)]}, "3 bits were asked"),
+        ({"op_type": ["exp"]}, "there are no operators of type a list"),
+        ({"op_type": "matmul", "input_df": {1: DataFormat.Bfp8}},
+         r"input_df\[1\] is DataFormat.Bfp8; a format and whether activations are meant too were"),
+        ({"op_type": "matmul", "input_df": {1: (DataFormat.Bfp8, "no")}}, r"df\[1\] is a tuple"),
+        ({"op_type": "matmul", "input_df": {1: ("Bfp8", True)}}, r"input_df\[1\] is 'Bfp8'; fl"),
+        ({"op_type": "matmul", "input_df": {"x": (DataFormat.Bfp8, True)}},
+         "an operand of input_df is 'x'; a whole number from 0 on was expected"),
+        ({"op_type": "matmul", "input_df": [DataFormat.Bfp8]}, "input_df is a list; floating"),
+        *(
+            ({"op_type": "exp", "input_parameter_indices_to_optimize": odd},
+             rf"input_parameter_indices_to_optimize is {said}.*; \[\(1, 8\)\] was expected")
+            for odd, said in ((3, "3"), ([3], "a list"), ([(1, 8, 3)], "a list"), ({1: 8}, "a d"))
+        ),
+        ({"op_type": "exp", "input_parameter_indices_to_optimize": [(-1, 8)]},
+         "an operand of input_parameter_indices_to_optimize is -1; a whole number from 0 on"),
     ],
-)
+)  # fmt: skip
 def test_rules_that_cannot_be(settings: dict[str, Any], words: str) -> None:
     config = NumberConfig()
     with pytest.raises(PyBudaError, match=words):

@@ -346,6 +346,14 @@ def test_hints_of_placement_say_that_they_have_no_effect(hint: Callable[[], None
          "op_intermediates_to_save is 'op'; a list of names of operators was expected"),
         (lambda: pybuda.set_configuration_options(op_intermediates_to_save=["a", 3]), PyBudaError,
          r"op_intermediates_to_save\[1\] is 3; op_intermediates_to_save is a list of names"),
+        (lambda: pybuda.set_configuration_options(enable_recompute="yes"), PyBudaError,
+         "enable_recompute is 'yes'; a bool was expected"),
+        (lambda: setattr(_get_global_compiler_config(), "enable_recompute", 1), PyBudaError,
+         "enable_recompute is 1; a bool was expected"),
+        (lambda: pybuda.set_configuration_options(amp_level="1"), PyBudaError,
+         "amp_level is '1'; a int was expected"),
+        (lambda: pybuda.set_configuration_options(default_df_override={1: "Bfp8"}), PyBudaError,
+         "default_df_override is a dict; floating-point numbers are held as"),
     ],
 )  # fmt: skip
 def test_names_that_there_are_not(
@@ -353,6 +361,19 @@ def test_names_that_there_are_not(
 ) -> None:
     with pytest.raises(kind, match=words):
         call()
+
+
+def test_all_options_that_are_wrong_are_told_at_once_and_none_is_set() -> None:
+    before = CompilerConfig().settings()
+    with pytest.raises(PyBudaError) as told:
+        pybuda.set_configuration_options(
+            enable_recompute="no", amp_levl=1, math_fidelity="HiFi2", op_intermediates_to_save=["a"]
+        )
+    lines = str(told.value).splitlines()
+    wrong = ("enable_recompute", "the configuration has no 'amp_levl'", "default_math_fidelity")
+    assert all(map(str.startswith, lines, wrong))
+    assert len(lines) == len(wrong)
+    assert _get_global_compiler_config().settings() == before
 
 
 def test_a_module_that_cannot_be_compiled_is_called_by_its_name() -> None:

@@ -284,7 +284,7 @@ class Second(nn.Module):
         (lambda: pybuda.run_inference(input_count=-1), "input_count is -1"),
         (lambda: pybuda.run_inference(inputs=torch.zeros(2, 2)), "a list of microbatches was exp"),
         (lambda: pybuda.TTDevice("t", num_chips=2, chip_ids=[0]), "num_chips is 2, chip_ids are 1"),
-        (lambda: pybuda.TTDevice("t").push_to_inputs("x"), "a str came; a torch, numpy or"),
+        (lambda: pybuda.TTDevice("t").push_to_inputs("x"), "'x' came; a torch, numpy or"),
         (lambda: pybuda.CPUDevice("c", module=Scaled()), "a CPUDevice runs PyTorch modules"),
         (lambda: pybuda.TTDevice("t", module=[Scaled("a"), Scaled("a")]), "there is a module 'a'"),
         (lambda: pybuda.PyTorchModule("p", "x"), "a torch.nn.Module was expected"),

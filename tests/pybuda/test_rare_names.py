@@ -82,10 +82,10 @@ def test_keywords_are_suggested(call: Callable[[], object], says: str) -> None:
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: pybuda.initialize_pipeline(False, sample_inputs=3), "a int came; a torch, numpy"),
+        (lambda: pybuda.initialize_pipeline(False, sample_inputs=3), "3 came; a torch, numpy"),
         (
             lambda: pybuda.initialize_pipeline(False, sample_inputs="x"),
-            "a str came; a torch, numpy",
+            "'.*' came; a torch, numpy",
         ),
         (lambda: pybuda.TTDevice("t", num_chips="2"), "num_chips is '2'; a whole number from 0"),
         (lambda: pybuda.TTDevice("t", chip_ids=3), "chip_ids is 3; a list of numbers was expected"),
@@ -99,11 +99,11 @@ def test_keywords_are_suggested(call: Callable[[], object], says: str) -> None:
         ),
         (
             lambda: pybuda.CPUDevice("c", optimizer_f=1),
-            "optimizer_f is 1; a function that makes one",
+            "optimizer_f is 1; a function was expected",
         ),
         (
             lambda: pybuda.CPUDevice("c", scheduler_f=1),
-            "scheduler_f is 1; a function that makes one",
+            "scheduler_f is 1; a function was expected",
         ),
         (
             lambda: backend.verify_module(None),

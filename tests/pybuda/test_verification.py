@@ -75,9 +75,7 @@ def test_modules_are_run_on_the_device(module: pybuda.Module) -> None:
     with pytest.raises(
         AssertionError, match=r"device 'tt0': output 0 is up to .* from what torch gives"
     ):
-        verify_module(
-            module, inputs=(RAMP,), verify_cfg=VerifyConfig(pcc=0.9999, relative_atol=0.001)
-        )
+        verify_module(module, inputs=(RAMP,), verify_cfg=VerifyConfig(pcc=1, relative_atol=0.001))
 
 
 ALL = {"pcc": None, "atol": 1e-4}
@@ -363,7 +361,7 @@ def test_a_pipeline_by_hand_is_verified(monkeypatch) -> None:
         ({"waive_gradient_errors": "weight"}, "waive_gradient_errors is 'weight'; a list was"),
         ({"golden_compare_callback": 1}, "golden_compare_callback is 1; a function, or None was"),
         ({"optimizer": "sgd"}, "optimizer is 'sgd'; a dict by name, or None was expected"),
-        ({"devtype": "Golden"}, "devtype is 'Golden'; a .*BackendType was expected"),
+        ({"devtype": "Golden"}, "devtype is 'Golden'; a .*BackendType, or None was"),
     ],
 )
 def test_settings_that_would_compare_nothing_are_refused(setting: dict, says: str) -> None:
@@ -374,6 +372,12 @@ def test_settings_that_would_compare_nothing_are_refused(setting: dict, says: st
     with pytest.raises(pybuda.PyBudaError, match=says):
         setattr(config, name, value)
     assert config == VerifyConfig()
+
+
+def test_all_settings_that_are_wrong_are_told_at_once() -> None:
+    says = "^enabled is 'no'.*\\ndevtype is 'Golden'.*\\nsteps is 0"
+    with pytest.raises(pybuda.PyBudaError, match=says):
+        VerifyConfig(enabled="no", devtype="Golden", steps=0)
 
 
 def test_settings_that_there_are_not_are_refused_when_they_are_set_later() -> None:
