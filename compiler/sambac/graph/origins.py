@@ -30,6 +30,7 @@ _HOST_CAST = "sambac.host_cast"
 _QUOTED = re.compile(r"""(['"])(.*?)\1""")
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _OF_TORCH = re.compile(r"[/\\](?:site|dist)-packages[/\\]torch[/\\]")
+_OWN = str(PurePath(__file__).parents[1])
 
 
 def inherit_module(node: ir.Node, origin: ir.Node) -> None:
@@ -97,13 +98,15 @@ def strip_origin(node: ir.Node) -> None:
 
 
 def last_line(trace: str) -> str:
-    """Return the last place in a stack trace that is not PyTorch's own, as `model.py:12`.
+    """Return the last place in a stack trace that is not PyTorch's or ours, as `model.py:12`.
 
     Code that PyTorch writes while it traces has no file: `<eval_with_key>.1`.
     """
     places = _FRAME.findall(trace)
     frames = [
-        (path, line) for path, line in places if not _OF_TORCH.search(path) and path[0] != "<"
+        (path, line)
+        for path, line in places
+        if not _OF_TORCH.search(path) and not path.startswith(("<", _OWN))
     ]
     return f"{PurePath(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
 

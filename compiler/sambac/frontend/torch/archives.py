@@ -50,7 +50,7 @@ _OBJECTS = (layout.CUSTOM_OBJ_FILENAME_PREFIX, layout.OPAQUE_OBJ_FILENAME_PREFIX
 _OPERATOR = re.compile(
     r"torch\.ops\.(aten|prims|quantized_decomposed|torchvision)\.\w+\.\w+"
     r"|torch\.ops\.higher_order\."
-    r"(cond|invoke_subgraph|scan|while_loop|wrap_with_autocast|wrap_with_set_grad_enabled)"
+    r"(cond|invoke_subgraph|map_impl|scan|while_loop|wrap_with_autocast|wrap_with_set_grad_enabled)"
     r"|torch\._functorch\.predispatch\._\w+"
 )
 _ON_SIZES = frozenset(f"{item.__module__}.{item.__name__}" for item in serialize._SYM_OPS)

@@ -37,6 +37,12 @@ OTHERS = (*OWN, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 GROUPED = re.compile(r"transformers\W+grouped_mm_fallback")
 """How transformers calls products of matrices in groups, by which it computes experts."""
 
+_DYNAMO = "torch._dynamo"
+"""What records the bodies of loops and choices."""
+
+_IN_BODY = re.compile(r"Dynamo failed to run FX node.*?: got (\w+)\((['\"])(.*?)(?:\\n|\2\))", re.S)
+"""How it says what an operator raised there."""
+
 _SUGGESTED = re.compile(r"^Suggested fixes:\n((?:  .+\n?)+)", re.M)
 """How torch says which sizes a module takes, in the names of the user's `Dim`s."""
 
@@ -90,6 +96,13 @@ _CURES = (
     (
         re.compile(r"fake tensor in the exported program constant|FakeTensor"),
         "it takes tensors out of the recording; use detach() for .data, buffers to keep tensors",
+    ),
+    (
+        re.compile(r"symbolic sizes/strides"),
+        (
+            "PyTorch records bodies of torch.scan with open sizes, which an operator there does "
+            "not take, as dropout does not; compute it outside of the loop"
+        ),
     ),
     (
         re.compile(r"data pointer of Tensor that doesn't have storage"),
@@ -154,8 +167,11 @@ def refusal(name: str, error: BaseException) -> CompileError:
     if isinstance(cause, CompileError):
         return cause
     text = f"{error}\n{type(cause).__name__}: {cause}"
+    inside = _IN_BODY.search(text)
+    if inside:
+        text = inside[3]
     cure = next((cure for pattern, cure in _CURES if pattern.search(text)), None)
-    reason = why(cause, first_sentence)
+    reason = first_sentence(text) if inside else why(cause, first_sentence)
     said = f"{cure} ({reason})" if cure else reason
     said += _suggested(text)
     return CompileError(f"{name} cannot be exported{_place(error)}: {said}")
@@ -174,7 +190,10 @@ def _reasons(error: BaseException) -> list[BaseException]:
     PyTorch finds with an error that forward has made a module, then calls that one as it is.
     """
     meant = takewhile(lambda cause: not isinstance(cause, ModuleMade), causes(error))
-    return list(meant) or [error]
+    found = list(meant) or [error]
+    while type(found[-1]).__module__.startswith(_DYNAMO) and found[-1].__context__ is not None:
+        found.append(found[-1].__context__)  # which Dynamo hides
+    return found
 
 
 def _place(error: BaseException) -> str:

@@ -25,6 +25,7 @@ from sambac.errors import CompileError
 from .capture import quiet
 from .draws import UNIFORM
 from .errors import refusal
+from .loops import with_loops_written_out
 from .pairs import on_parts
 from .regions import without_regions
 from .states import is_complex
@@ -49,6 +50,7 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     gradients in a program that is for `training` is detached. `name` is what messages call the
     program.
     """
+    program = with_loops_written_out(program, training=training)
     program = without_regions(program, training=training)
     table = _table(program)
     if (known := transcribed(program, table)) is not None:

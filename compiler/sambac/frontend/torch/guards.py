@@ -36,6 +36,9 @@ _CONTROL_FLOW = frozenset(
 )
 """Where PyTorch makes an autograd.Function of what is recorded as an operator of its own."""
 
+_JOINT = "torch._functorch._aot_autograd"
+"""Where it takes the derivatives of these, which are not recorded."""
+
 _ADVICE = "write it with operators that torch differentiates itself"
 
 # Where `no_grad` turns gradients off, and what calls it for functions that it decorates.
@@ -227,12 +230,18 @@ def _is_traced(module: torch.nn.Module, path: str) -> bool:
 
 
 def _refuse(message: str, before: Callable[..., object]) -> Callable[..., object]:
-    here = get_ident()
+    here, allowed = get_ident(), [False]  # modes of torch call what they are asked once more
 
     def refuse(*args: object, **kwargs: object) -> object:
-        if get_ident() != here:
+        if get_ident() != here or allowed[0]:
             return before(*args, **kwargs)
-        raise CompileError(message)
+        if not str(sys._getframe(1).f_globals.get("__name__")).startswith(_JOINT):
+            raise CompileError(message)
+        allowed[0] = True
+        try:
+            return before(*args, **kwargs)
+        finally:
+            allowed[0] = False
 
     return refuse
 

@@ -15,7 +15,9 @@ that what drops nothing gives the tensor that it takes.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import fx
@@ -89,20 +91,39 @@ def _inline(module: fx.GraphModule, *, gradients: bool) -> None:
 def _splice(module: fx.GraphModule, node: fx.Node) -> None:
     enabled, reference, *arguments = node.args
     assert isinstance(reference, fx.Node)
-    region = module.get_submodule(str(reference.target))
-    assert isinstance(region, fx.GraphModule)
-    _inline(region, gradients=bool(enabled))
-    copies = dict(zip(region.graph.find_nodes(op="placeholder"), arguments, strict=True))
+    _inline(body_of(module, reference), gradients=bool(enabled))
     with module.graph.inserting_before(node):
-        for inner in region.graph.nodes:
-            if inner.op not in ("placeholder", "output"):
-                copies[inner] = module.graph.node_copy(inner, copies.__getitem__)
-                if inner.op == "get_attr":
-                    _adopt(module, region, copies[inner])
-    results = region.graph.output_node().args[0]
+        results = inlined(module, reference, arguments)
+    taken_apart(module, node, reference, results)
+
+
+def body_of(module: fx.GraphModule, reference: fx.Node) -> fx.GraphModule:
+    """Return the graph that `reference`, a node of `module`, refers to."""
+    body = module.get_submodule(str(reference.target))
+    assert isinstance(body, fx.GraphModule)
+    return body
+
+
+def inlined(module: fx.GraphModule, reference: fx.Node, arguments: Sequence[Any]) -> Sequence[Any]:
+    """Add the operators of what `reference` refers to, of these arguments; return its results."""
+    body = body_of(module, reference)
+    copies = dict(zip(body.graph.find_nodes(op="placeholder"), arguments, strict=True))
+    for inner in body.graph.nodes:
+        if inner.op not in ("placeholder", "output"):
+            copies[inner] = module.graph.node_copy(inner, copies.__getitem__)
+            if inner.op == "get_attr":
+                _adopt(module, body, copies[inner])
+    results = fx.map_arg(body.graph.output_node().args[0], copies.__getitem__)
     assert isinstance(results, (list, tuple))
+    return results
+
+
+def taken_apart(
+    module: fx.GraphModule, node: fx.Node, reference: fx.Node, results: Sequence[fx.Node]
+) -> None:
+    """Let `results` be read in place of those of `node`, a call of what `reference` refers to."""
     for item in tuple(node.users):
-        item.replace_all_uses_with(copies[results[int(str(item.args[1]))]])
+        item.replace_all_uses_with(results[int(str(item.args[1]))])
         module.graph.erase_node(item)
     module.graph.erase_node(node)
     if not reference.users:

@@ -56,6 +56,8 @@ _OF_SHAPES: Mapping[str, int] = {
 _INSIDE = ("torch._export", "torch._subclasses", "torch.fx")
 """Modules of torch that run functions of their own while they record."""
 
+_SCAN = torch.ops.higher_order.scan
+
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Python's numbers in a recording: what is open, or is taken from a tensor."""
 
@@ -262,6 +264,8 @@ class Tape(TorchFunctionMode):
         before = [(tensor, _version(tensor)) for tensor in tensors_in(given)]
         result = func(*args, **(kwargs or {}))
         made = tensors_in(result)
+        if func is _SCAN:
+            _want_gradients(made, [tensor for tensor, _ in before])
         changed = [tensor for tensor, version in before if version != _version(tensor)]
         if made or changed or name in _OF_VALUES:
             self._write(func, given, made, changed)
@@ -296,6 +300,15 @@ class Tape(TorchFunctionMode):
         """Return the tensors that functions gave back and that are still there, each once."""
         found = {id(tensor): tensor for seen in self._seen if (tensor := seen()) is not None}
         return [*found.values()]
+
+
+def _want_gradients(made: Iterable[torch.Tensor], read: Iterable[torch.Tensor]) -> None:
+    """Let what is `made` of tensors that want gradients want some: recorded loops forget it."""
+    with torch._C.DisableTorchFunction():
+        wanted = torch.is_grad_enabled() and any(one.requires_grad for one in read)
+        for tensor in made:
+            if wanted and tensor.is_floating_point() and not tensor.requires_grad:
+                tensor.requires_grad_()
 
 
 def _without_shapes(name: str, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
