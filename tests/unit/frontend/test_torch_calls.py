@@ -180,6 +180,14 @@ def test_a_layer_is_converted_to_what_it_is() -> None:
         (_Force(), r"takes derivatives inside forward \(autograd.grad\), which cannot be"),
         (Lambda(torch.func.grad(torch.sum)), r"takes derivatives inside forward \(torch.func\)"),
         (Lambda(torch.func.jacrev(torch.sin)), r"takes derivatives inside forward \(torch.func\)"),
+        (
+            Lambda(lambda x: torch.vmap(torch.func.grad(lambda row: (row * x[0]).sum()))(x)),
+            r"takes derivatives inside forward \(torch.func\)",
+        ),
+        (
+            Lambda(lambda x: torch.vmap(lambda i: x[i])(torch.arange(2))),
+            r"torch.vmap indexes with a tensor, .* let it be x.index_select\(0, i.reshape\(1\)\)",
+        ),
         (Lambda(lambda x: x.data * 2), r"use detach\(\) for .data"),
     ],
 )

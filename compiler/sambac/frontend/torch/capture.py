@@ -32,6 +32,7 @@ from torch.utils.hooks import RemovableHandle
 from pef.wording import listed
 from sambac.errors import CompileError
 
+from .alignment import ctc_loss
 from .covariance import corrcoef, cov
 from .errors import refusal
 from .guards import (
@@ -139,6 +140,7 @@ def _without_looks() -> Iterator[None]:
         replaced(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced(torch, "cov", cov),
         replaced(torch, "corrcoef", corrcoef),
+        replaced(torch, "ctc_loss", ctc_loss),
         replaced(Distribution, "_validate_args", False),
         replaced(torch, "from_numpy", _copied),
         replaced(torch.nn.Module, "_apply", _applied),

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -150,7 +151,7 @@ def _replace(graph: fx.Graph, node: fx.Node, like: fx.Node, p: float) -> None:
     graph.erase_node(node)
 
 
-Table = Mapping[Callable[..., object], Callable[..., Tensor]]
+Table = Mapping[Callable[..., object], Callable[..., object]]
 
 
 def _uniform(x: Tensor, low: float = 0.0, high: float = 1.0, *, generator: None = None) -> Tensor:
@@ -177,8 +178,27 @@ def _permutation(n: int, *, dtype: torch.dtype = torch.int64, **_: object) -> Te
     return torch.rand(n).argsort().to(dtype)
 
 
-UNIFORM: Table = {_aten.uniform.default: _uniform}
-"""What uniform numbers become, before it is looked for what is made of them."""
+def _rrelu(
+    x: Tensor,
+    lower: float = 1 / 8,
+    upper: float = 1 / 3,
+    training: bool = False,
+    generator: None = None,
+) -> Tensor:
+    slope = _uniform(x.detach(), lower, upper) if training else (lower + upper) / 2
+    return torch.where(x > 0, x, x * slope)
+
+
+def _rrelu_in_place(x: Tensor, noise: Tensor, *settings: Any) -> tuple[Tensor, Tensor]:
+    return _rrelu(x, *settings), noise
+
+
+UNIFORM: Table = {
+    _aten.uniform.default: _uniform,
+    _aten.rrelu.default: _rrelu,
+    _aten.rrelu_with_noise_functional.default: _rrelu_in_place,
+}
+"""What uniform numbers become, and what draws some, before it is looked what is made of them."""
 
 _OTHERS: Table = {
     _aten.bernoulli.Tensor: _bernoulli_by_tensor,

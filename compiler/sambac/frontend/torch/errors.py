@@ -76,6 +76,13 @@ _CURES = (
         ),
     ),
     (
+        re.compile(r"vmap: It looks like you're calling \.item\(\)"),
+        (
+            "a function under torch.vmap indexes with a tensor, as x[i] does, which PyTorch "
+            "records as a number; let it be x.index_select(0, i.reshape(1))"
+        ),
+    ),
+    (
         re.compile(r"data-dependent|DataDependentOutput|guard on|_local_scalar_dense|\.item\(\)"),
         "its control flow depends on the values of tensors; use torch.where, or take it outside",
     ),
@@ -105,7 +112,10 @@ _CURES = (
         ),
     ),
     (
-        re.compile(r"data pointer of Tensor that doesn't have storage"),
+        re.compile(
+            r"data pointer of Tensor that doesn't have storage|storage of TensorWrapper"
+            r"|has no attribute 'constant'|_unwrap_for_grad|Nested forward mode AD"
+        ),
         "it takes derivatives inside forward (torch.func); write their formulas into it",
     ),
     (

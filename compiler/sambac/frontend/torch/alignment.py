@@ -1,0 +1,96 @@
+"""Connectionist temporal classification in operators that can be recorded.
+
+PyTorch's own reads lengths as numbers of Python while it is recorded, and the size of what it keeps
+for the gradient depends on them. Here lengths may be inputs:
+
+    p(target) is the sum over all alignments of targets to steps, with blanks between them, computed
+    step by step (Graves et al., 2006): alpha_t(s) = the log of the probability that the first t
+    steps end in place s of blank, l1, blank, l2, ..., blank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_NEVER = -1e30
+"""The logarithm of what does not happen; with -inf gradients would be no numbers."""
+
+_NONE, _MEAN = 0, 1
+
+
+def ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Tensor | Sequence[int],
+    target_lengths: Tensor | Sequence[int],
+    blank: int = 0,
+    reduction: int = _NONE,
+    zero_infinity: bool = False,
+) -> Tensor:
+    """Return -log p(target), for each of a batch, or its mean by label, or its sum.
+
+    Shapes: `log_probs` [steps, batch, classes] or [steps, classes], `targets` [batch, labels] or
+    all in a row, lengths [batch] or a scalar. Where no alignment is long enough the loss is
+    infinite, or 0 with `zero_infinity`, and has no gradient.
+    """
+    alone = log_probs.dim() == 2
+    scores = log_probs.unsqueeze(1) if alone else log_probs
+    steps, labels = _lengths(scores, input_lengths), _lengths(scores, target_lengths)
+    rows = targets.reshape(1, -1) if alone else _padded(targets, target_lengths, labels)
+    known = torch.arange(rows.shape[1], device=rows.device) < labels.unsqueeze(1)
+    places = _with_blanks(torch.where(known, rows.long(), blank), blank)
+    total = _total(scores, places, blank, steps, labels)
+    never = total < _NEVER / 2
+    loss = torch.where(never, 0.0 if zero_infinity else torch.inf, -total)
+    if reduction == _MEAN:
+        return (loss / labels.clamp(min=1)).mean()
+    if reduction != _NONE:
+        return loss.sum()
+    return loss.squeeze(0) if alone else loss
+
+
+def _lengths(scores: Tensor, given: Tensor | Sequence[int]) -> Tensor:
+    lengths = given if isinstance(given, Tensor) else torch.tensor(given)
+    return lengths.to(torch.int64).reshape(-1).expand(scores.shape[1])
+
+
+def _padded(targets: Tensor, given: Tensor | Sequence[int], labels: Tensor) -> Tensor:
+    """Return a row of targets for each of the batch; what is behind its end counts for nothing."""
+    if targets.dim() == 2:
+        return targets
+    most = len(targets) if isinstance(given, Tensor) else max(given, default=0)
+    at = torch.arange(most, device=targets.device) + (labels.cumsum(0) - labels).unsqueeze(1)
+    return targets[at.clamp(max=max(len(targets) - 1, 0))]
+
+
+def _with_blanks(rows: Tensor, blank: int) -> Tensor:
+    """Return blank, l1, blank, l2, ..., blank: [batch, 2 * labels + 1]."""
+    pairs = torch.stack((torch.full_like(rows, blank), rows), 2).flatten(1)
+    return functional.pad(pairs, (0, 1), value=blank)
+
+
+def _total(scores: Tensor, places: Tensor, blank: int, steps: Tensor, labels: Tensor) -> Tensor:
+    """Return the log of the probability of each of the batch."""
+    width = places.shape[1]
+    found = scores.gather(2, places.expand(len(scores), -1, -1)).clamp(min=_NEVER)
+    place = torch.arange(width, device=places.device)
+    before = functional.pad(places, (2, 0), value=blank)[:, :width]
+    jumps = (places != blank) & (places != before)
+    alpha = torch.where(place < 2, found[0], _NEVER)
+    for step in range(1, len(scores)):
+        ways = torch.stack(
+            (
+                alpha,
+                functional.pad(alpha, (1, 0), value=_NEVER)[:, :width],
+                torch.where(jumps, functional.pad(alpha, (2, 0), value=_NEVER)[:, :width], _NEVER),
+            )
+        )
+        ahead = torch.logsumexp(ways, 0) + found[step]
+        alpha = torch.where((step < steps).unsqueeze(1), ahead, alpha)
+    ends = (place == 2 * labels.unsqueeze(1)) | (place == 2 * labels.unsqueeze(1) - 1)
+    total = torch.logsumexp(torch.where(ends, alpha, _NEVER), 1)
+    return torch.where(steps > 0, total, torch.where(labels > 0, _NEVER, 0.0).to(total.dtype))

@@ -1,0 +1,133 @@
+"""CTC losses, and rectifiers whose slopes are random: run and trained as PyTorch computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import nn
+from torch.nn import functional
+from torch_runs import Lambda
+
+import sambarun
+from sambac import SGD, CompileOptions, compile
+from sambac.frontend.torch.alignment import ctc_loss
+
+_STEPS, _BATCH, _CLASSES, _LABELS = 6, 3, 4, 3
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_losses_are_those_of_torch(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(low: int, high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(low, high, shape, generator=generator)
+
+    blank = int(drawn(0, _CLASSES))
+    labels, steps = drawn(0, _LABELS + 1, _BATCH), drawn(0, _STEPS + 1, _BATCH)
+    targets = (blank + drawn(1, _CLASSES, _BATCH, _LABELS)) % _CLASSES
+    if seed % 2:
+        targets = torch.cat([row[:size] for row, size in zip(targets, labels, strict=True)])
+    lengths = (steps, labels) if seed % 3 else (steps.tolist(), labels.tolist())
+    shape = (_STEPS, _BATCH, _CLASSES)
+    scores = torch.randn(shape, generator=generator, dtype=torch.float64).mul(3).requires_grad_()
+    for reduction in range(3):
+        found, expected = (
+            loss(scores.log_softmax(-1), targets, *lengths, blank, reduction, seed % 5 > 1)
+            for loss in (ctc_loss, torch.ctc_loss)
+        )
+        torch.testing.assert_close(found, expected)
+        if expected.isfinite().all():
+            ours, theirs = (
+                torch.autograd.grad(loss.sum(), scores)[0] for loss in (found, expected)
+            )
+            torch.testing.assert_close(ours, theirs)
+
+
+def test_a_loss_of_one_alone() -> None:
+    scores = torch.linspace(-1, 1, 20).reshape(5, 4).log_softmax(-1)
+    for lengths in ((torch.tensor(5), torch.tensor(2)), ((5,), (2,))):
+        found, expected = (
+            loss(scores, torch.tensor([1, 3]), *lengths, 0, 0)
+            for loss in (ctc_loss, torch.ctc_loss)
+        )
+        torch.testing.assert_close(found, expected)
+
+
+class _Reader(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, _CLASSES)
+        self.loss = nn.CTCLoss()
+
+    def forward(
+        self, x: torch.Tensor, targets: torch.Tensor, steps: torch.Tensor, labels: torch.Tensor
+    ) -> torch.Tensor:
+        return self.loss(self.layer(x).log_softmax(-1), targets, steps, labels)
+
+
+def test_lengths_and_targets_of_a_loss_are_inputs() -> None:
+    module, x = _Reader(), torch.linspace(-2, 2, _STEPS * 2 * 5).reshape(_STEPS, 2, 5).sin()
+    first = (torch.tensor([[1, 2, 1], [3, 3, 0]]), torch.tensor([6, 5]), torch.tensor([3, 2]))
+    other = (torch.tensor([[2, 2, 3], [1, 0, 0]]), torch.tensor([5, 6]), torch.tensor([3, 1]))
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    program = compile(module, options, inputs=(x, *first))
+    with sambarun.load(program) as executable:
+        begin = executable.state()
+        for given in (first, other):
+            names = ("targets", "steps", "labels")
+            arrays = {name: one.numpy() for name, one in zip(names, given, strict=True)}
+            (loss,) = executable.step({"x": x.numpy(), **arrays}).values()
+            found = {name: begin[name] - now for name, now in executable.state().items()}
+            executable.write(begin)
+            module.double().zero_grad()
+            expected = module(exactly(x), *given)
+            expected.backward()
+            assert_near(loss, expected.detach().numpy())
+            for name, parameter in module.named_parameters():
+                assert_near(found[name], parameter.grad.numpy(), what=name)
+
+
+_RELUS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "function": lambda x: functional.rrelu(x, 0.1, 0.4),
+    "in place": lambda x: functional.rrelu(x * 2, 0.1, 0.4, inplace=True),
+    "module": nn.RReLU().eval(),
+}
+
+
+@pytest.mark.parametrize("name", _RELUS)
+def test_random_slopes_are_their_mean_where_nothing_is_drawn(name: str) -> None:
+    x = torch.linspace(-3, 3, 12).reshape(3, 4)
+    with sambarun.load(compile(Lambda(_RELUS[name]), inputs=(x,))) as executable:
+        (found,) = executable.run({executable.program.graphs[0].inputs[0].name: x.numpy()}).values()
+    assert_near(found, _RELUS[name](exactly(x)).numpy())
+
+
+def test_random_slopes_are_drawn_in_training_and_gradients_have_the_same() -> None:
+    class Leaky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.cat((-torch.ones(500), torch.ones(20))))
+            self.relu = nn.RReLU(0.1, 0.3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.relu(self.w * x).sum()
+
+    x, options = torch.ones(520), CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    with sambarun.load(compile(Leaky(), options, inputs=(x,))) as executable:
+        begin, steps = executable.state()["w"].astype(np.float64), []
+        for _ in range(2):
+            (loss,) = executable.step({"x": x.numpy()}).values()
+            slopes = begin - executable.state()["w"]
+            executable.write({"w": begin.astype("f")})
+            assert loss == pytest.approx((begin * slopes).sum(), rel=1e-5)
+            assert np.all(np.abs(slopes[:500] - 0.2) < 0.1001)
+            assert slopes[500:] == pytest.approx(np.ones(20))
+            assert slopes[:500].std() == pytest.approx(0.2 / np.sqrt(12), rel=0.1)
+            steps.append(slopes)
+        assert np.any(steps[0] != steps[1])
+        (found,) = executable.run({"x": x.numpy()}, section_types="FWD").values()
+        assert found == pytest.approx(20 - 0.2 * 500, rel=1e-5)
