@@ -62,6 +62,13 @@ _CURES = (
         ),
     ),
     (
+        re.compile(r"linalg_lstsq"),
+        (
+            "torch.linalg.lstsq has no ONNX form; of columns that are independent "
+            "torch.linalg.solve(A.mT @ A, A.mT @ B) gives the same"
+        ),
+    ),
+    (
         re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
         (
             "the size of a tensor depends on the values of another one, as in packed sequences; "

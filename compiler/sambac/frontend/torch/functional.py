@@ -23,7 +23,9 @@ from pef.wording import listed
 from sambac.errors import CompileError
 
 from .capture import quiet
+from .divisors import DIVISORS
 from .draws import UNIFORM
+from .elimination import ELIMINATION
 from .errors import refusal
 from .loops import with_loops_written_out
 from .pairs import on_parts
@@ -102,6 +104,8 @@ def _table(program: ExportedProgram) -> Table:
     """Return what operators of `program` are decomposed into."""
     table: dict[Callable[..., object], Callable[..., object]] = {
         **UNIFORM,
+        **ELIMINATION,
+        **DIVISORS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
         torch.ops.aten.std_mean.correction: std_mean,
     }

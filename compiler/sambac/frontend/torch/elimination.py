@@ -1,0 +1,224 @@
+"""Linear algebra without operators in ONNX, of matrices of few rows: elimination, written out.
+
+    inv(A), solve(A, B)        Gauss-Jordan by the largest pivots, and one refinement
+    slogdet(A)                 of the pivots
+    cholesky(A)                column by column
+    solve_triangular(A, B)     row by row
+    householder_product(V, t)  one reflection after the other
+
+Inverses and determinants have the gradients that their formulas say, not those of each step:
+
+    X = Z B + Z (B - A Z B),  Z = inv(A) as a constant    ->    dX = Z (dB - dA X)
+    log |det A| = c + sum(inv(A)^T A), inv(A) and c constants
+
+PyTorch raises an error where a matrix is singular, or not positive definite; a program gives what
+is no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sambac.errors import CompileError
+
+_aten = torch.ops.aten
+_MOST = 16
+"""Rows of the largest matrix that is written out: each is a dozen operators."""
+
+
+class _Reduced(NamedTuple):
+    """What elimination leaves of [A, B]: inv(A) B, the pivots, and whether rows were exchanged."""
+
+    result: Tensor
+    pivots: Tensor
+    exchanged: Tensor
+
+
+def _require_few(name: str, rows: int) -> None:
+    if rows > _MOST:
+        raise CompileError(
+            f"torch.linalg.{name} of {rows} rows has no ONNX form; that of at most {_MOST} rows is "
+            "written out: take smaller blocks, or compute it outside of the model"
+        )
+
+
+def _identity(like: Tensor) -> Tensor:
+    eye = torch.eye(like.shape[-1], dtype=like.dtype, device=like.device)
+    return eye.expand(like.shape)
+
+
+def _reduced(matrix: Tensor, beside: Tensor) -> _Reduced:
+    rows, count = torch.arange(matrix.shape[-1], device=matrix.device), matrix.shape[-1]
+    both, pivots, exchanged = torch.cat((matrix, beside), -1), [], []
+    for at in range(count):
+        best = both[..., at:, at].abs().argmax(-1, keepdim=True) + at
+        order = torch.where(rows == at, best, torch.where(rows == best, at, rows))
+        both = both.gather(-2, order.unsqueeze(-1).expand(both.shape))
+        pivot = both[..., at : at + 1, at : at + 1]
+        row = both[..., at : at + 1, :] / pivot
+        others = both - both[..., at : at + 1] * row
+        both = torch.where((rows == at).unsqueeze(-1), row, others)
+        pivots.append(pivot[..., 0])
+        exchanged.append(best != at)
+    return _Reduced(both[..., count:], torch.cat(pivots, -1), torch.cat(exchanged, -1))
+
+
+def _constant_inverse(matrix: Tensor) -> Tensor:
+    fixed = matrix.detach()
+    return _reduced(fixed, _identity(fixed)).result
+
+
+def _info(result: Tensor) -> Tensor:
+    """Return 0 for each matrix of numbers, else 1."""
+    return result.isfinite().all(-1).all(-1).logical_not().to(torch.int32)
+
+
+def _inverse(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    _require_few("inv", a.shape[-1])
+    inverse = _constant_inverse(a)
+    found = inverse + inverse @ (_identity(a) - a @ inverse)
+    return found, _info(found)
+
+
+def _solution(
+    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _require_few("solve", a.shape[-1])
+    vector = b.dim() == 1 or (a.dim() - 1 == b.dim() and b.shape == a.shape[:-1])
+    matrix, right = (a, b.unsqueeze(-1) if vector else b) if left else (a.mT, b.mT)
+    inverse = _constant_inverse(matrix)
+    first = inverse @ right
+    found = first + inverse @ (right - matrix @ first)
+    result = found.squeeze(-1) if vector else found if left else found.mT
+    # The factors are for PyTorch's gradients alone.
+    return result, a, torch.ones_like(a[..., 0], dtype=torch.int32), _info(inverse)
+
+
+def _inverse_alone(a: Tensor) -> Tensor:
+    return _inverse(a)[0]
+
+
+def _power(a: Tensor, n: int) -> Tensor:
+    factor, found = (a if n >= 0 else _inverse_alone(a)), _identity(a)
+    for bit in bin(abs(n))[2:]:
+        found = found @ found
+        found = found @ factor if bit == "1" else found
+    return found
+
+
+def _solved(a: Tensor, b: Tensor, *, left: bool = True) -> Tensor:
+    return _solution(a, b, left=left)[0]
+
+
+def _solved_and_looked_at(
+    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor]:
+    result, _, _, info = _solution(a, b, left=left)
+    return result, info
+
+
+def _determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _require_few("slogdet", a.shape[-1])
+    fixed = a.detach()
+    inverse, pivots, exchanged = _reduced(fixed, _identity(fixed))
+    odd = (pivots < 0).logical_xor(exchanged).to(torch.int64).sum(-1) % 2
+    sign = torch.where((pivots == 0).any(-1), 0, 1 - 2 * odd).to(a.dtype)
+    trace = (inverse.mT * a).sum((-2, -1))
+    logarithm = pivots.abs().log().sum(-1) + (trace - trace.detach())
+    return sign, logarithm, a, torch.ones_like(a[..., 0], dtype=torch.int32)
+
+
+def _determinant_alone(a: Tensor) -> tuple[Tensor, Tensor]:
+    return _determinant(a)[:2]
+
+
+def _cholesky(
+    a: Tensor, *, upper: bool = False, check_errors: bool = False
+) -> tuple[Tensor, Tensor]:
+    _require_few("cholesky", a.shape[-1])
+    lower = (a.mT if upper else a).tril()
+    halves = (a + a.mT) / 2  # gradients are those of a symmetric matrix
+    rest = (lower + lower.tril(-1).mT).detach() + (halves - halves.detach())
+    rows, columns = torch.arange(a.shape[-1], device=a.device).unsqueeze(-1), []
+    for at in range(a.shape[-1]):
+        column = torch.where(rows >= at, rest[..., at : at + 1], 0)
+        column = column / column[..., at : at + 1, :].sqrt()
+        rest = rest - column @ column.mT
+        columns.append(column)
+    found = torch.cat(columns, -1)
+    return found.mT if upper else found, _info(found)
+
+
+def _factor(a: Tensor, upper: bool = False) -> Tensor:
+    return _cholesky(a, upper=upper)[0]
+
+
+def _triangular(
+    a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    _require_few("solve_triangular", a.shape[-1])
+    if not left:
+        settings = {"upper": not upper, "unitriangular": unitriangular}
+        return _triangular(a.mT, b.mT, **settings).mT
+    if upper:
+        return _triangular(
+            a.flip(-2, -1), b.flip(-2), upper=False, unitriangular=unitriangular
+        ).flip(-2)
+    found: list[Tensor] = []
+    for at in range(a.shape[-1]):
+        row = b[..., at : at + 1, :]
+        if found:
+            row = row - a[..., at : at + 1, :at] @ torch.cat(found, -2)
+        found.append(row if unitriangular else row / a[..., at : at + 1, at : at + 1])
+    rows: list[Tensor] = torch.broadcast_tensors(*found)  # type: ignore[no-untyped-call]  # torch's
+    return torch.cat(rows, -2) if found else b
+
+
+def _triangular_solution(
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    matrix, upper = (a.mT, not upper) if transpose else (a, upper)
+    return _triangular(matrix, b, upper=upper, unitriangular=unitriangular), a.clone()
+
+
+def _by_factor(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    lower = factor.mT if upper else factor
+    return _triangular(lower.mT, _triangular(lower, b, upper=False), upper=True)
+
+
+def _inverse_by_factor(factor: Tensor, upper: bool = False) -> Tensor:
+    return _by_factor(_identity(factor), factor, upper)
+
+
+def _reflections(v: Tensor, tau: Tensor) -> Tensor:
+    _require_few("householder_product", v.shape[-1])
+    rows = torch.arange(v.shape[-2], device=v.device).unsqueeze(-1)
+    found = (rows == torch.arange(v.shape[-1], device=v.device)).to(v.dtype).expand(v.shape)
+    for at in reversed(range(tau.shape[-1])):
+        below = torch.where(rows > at, v[..., at : at + 1], (rows == at).to(v.dtype))
+        found = found - tau[..., at : at + 1].unsqueeze(-1) * below @ (below.mT @ found)
+    return found
+
+
+ELIMINATION: Mapping[Callable[..., object], Callable[..., Any]] = {
+    **dict.fromkeys((_aten.linalg_inv.default, _aten.inverse.default), _inverse_alone),
+    **dict.fromkeys((_aten.linalg_slogdet.default, _aten.slogdet.default), _determinant_alone),
+    **dict.fromkeys((_aten.linalg_cholesky.default, _aten.cholesky.default), _factor),
+    **dict.fromkeys((_aten.linalg_matrix_power.default, _aten.matrix_power.default), _power),
+    _aten.linalg_solve.default: _solved,
+    _aten.linalg_solve_ex.default: _solved_and_looked_at,
+    _aten.linalg_inv_ex.default: _inverse,
+    _aten._linalg_solve_ex.default: _solution,
+    _aten._linalg_slogdet.default: _determinant,
+    _aten.linalg_cholesky_ex.default: _cholesky,
+    _aten.linalg_solve_triangular.default: _triangular,
+    _aten.triangular_solve.default: _triangular_solution,
+    _aten.cholesky_solve.default: _by_factor,
+    _aten.cholesky_inverse.default: _inverse_by_factor,
+    _aten.linalg_householder_product.default: _reflections,
+}
+"""What these operators become."""

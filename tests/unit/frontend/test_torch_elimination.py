@@ -1,0 +1,167 @@
+"""Linear algebra and common divisors that are written out: numbers and gradients are torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import nn
+from torch_runs import Lambda
+
+import sambarun
+from sambac import SGD, CompileOptions, compile
+from sambac.errors import CompileError
+from sambac.frontend.torch.divisors import DIVISORS
+from sambac.frontend.torch.elimination import ELIMINATION
+
+_aten = torch.ops.aten
+_G = torch.Generator().manual_seed(3)
+_Call = Callable[..., torch.Tensor]
+
+
+def _drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=_G, dtype=torch.float64)
+
+
+def _definite(*shape: int) -> torch.Tensor:
+    a = _drawn(*shape, shape[-1])
+    return a @ a.mT + torch.eye(shape[-1])
+
+
+_SHIFTED = torch.eye(4, dtype=torch.float64).roll(1, 0) + _drawn(4, 4) / 10
+"""Without an exchange of rows this has no elimination."""
+
+_CALLS = {
+    "inverse": (_aten.linalg_inv.default, (_drawn(2, 3, 3),), {}),
+    "of a shift": (_aten.inverse.default, (_SHIFTED,), {}),
+    "of one": (_aten.linalg_inv.default, (_drawn(3, 1, 1),), {}),
+    "solution": (_aten.linalg_solve.default, (_drawn(2, 4, 4), _drawn(2, 4, 3)), {}),
+    "of a vector": (_aten.linalg_solve.default, (_SHIFTED, _drawn(4)), {}),
+    "of vectors": (_aten.linalg_solve.default, (_drawn(2, 4, 4), _drawn(2, 4)), {}),
+    "from the right": (_aten.linalg_solve.default, (_SHIFTED, _drawn(3, 4)), {"left": False}),
+    "determinant": (_aten.linalg_slogdet.default, (_drawn(5, 4, 4),), {}),
+    "of an odd shift": (_aten.slogdet.default, (_SHIFTED,), {}),
+    "factor": (_aten.linalg_cholesky.default, (_definite(2, 4),), {}),
+    "upper factor": (_aten.cholesky.default, (_definite(3), True), {}),
+    "triangle": (
+        _aten.linalg_solve_triangular.default, (_drawn(2, 4, 4), _drawn(4, 3)), {"upper": True},
+    ),
+    "triangle of ones": (
+        _aten.linalg_solve_triangular.default,
+        (_drawn(4, 4), _drawn(3, 4)),
+        {"upper": False, "left": False, "unitriangular": True},
+    ),
+    "older triangle": (_aten.triangular_solve.default, (_drawn(4, 2), _SHIFTED, True, True), {}),
+    "by its factor": (_aten.cholesky_solve.default, (_drawn(4, 2), _drawn(4, 4).tril()), {}),
+    "inverse by its factor": (_aten.cholesky_inverse.default, (_drawn(4, 4).triu(), True), {}),
+    "reflections": (_aten.linalg_householder_product.default, (_drawn(2, 5, 3), _drawn(2, 3)), {}),
+    "power": (_aten.linalg_matrix_power.default, (_drawn(2, 3, 3), 5), {}),
+    "no power": (_aten.linalg_matrix_power.default, (_drawn(3, 3), 0), {}),
+    "inverse power": (_aten.linalg_matrix_power.default, (_SHIFTED, -3), {}),
+}  # fmt: skip
+
+
+_HALVES = {"by its factor": torch.tril, "inverse by its factor": torch.triu}
+"""What is read of the last matrix: PyTorch has gradients of the other half, too."""
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_numbers_and_gradients_are_those_of_torch(name: str) -> None:
+    operator, given, settings = _CALLS[name]
+    results = []
+    for function in (ELIMINATION[operator], operator):
+        args = [
+            one.detach().clone().requires_grad_() if isinstance(one, torch.Tensor) else one
+            for one in given
+        ]
+        half = _HALVES.get(name)
+        tensors = [one for one in args if isinstance(one, torch.Tensor)]
+        read = [half(one) if half and one is tensors[-1] else one for one in args]
+        made = function(*read, **settings)
+        found = [made] if isinstance(made, torch.Tensor) else [*made]
+        total = sum(
+            (each * torch.arange(1, 1 + each.numel()).view_as(each)).sum() for each in found
+        )
+        total = total + 0 * tensors[0].sum()
+        gradients = torch.autograd.grad(total, tensors, allow_unused=True, materialize_grads=True)
+        results.append((found, gradients))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("kind", [_aten.linalg_inv_ex.default, _aten.linalg_cholesky_ex.default])
+def test_what_has_none_is_told_by_its_info(kind: Callable[..., object]) -> None:
+    matrices = torch.tensor([[[1.0, 2.0], [2.0, 4.0]], [[2.0, 1.0], [1.0, 2.0]]])
+    _, info = ELIMINATION[kind](
+        matrices - torch.eye(2) * (kind is _aten.linalg_cholesky_ex.default)
+    )
+    assert (info > 0).tolist() == [True, kind is _aten.linalg_cholesky_ex.default]
+
+
+class _Gaussian(nn.Module):
+    """The likelihood of what is normally distributed, whose covariance is learnt."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.root = nn.Parameter(torch.zeros(3)), nn.Parameter(torch.eye(3) * 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        covariance = self.root @ self.root.mT + 0.1 * torch.eye(3, dtype=x.dtype)
+        normal = torch.distributions.MultivariateNormal(self.mean, covariance)
+        away = (x - self.mean).unsqueeze(-1)
+        share = (away * torch.linalg.solve(covariance, away)).mean()
+        return share - normal.log_prob(x).mean() + torch.linalg.slogdet(covariance)[1]
+
+
+def test_a_distribution_is_learnt() -> None:
+    module, x = _Gaussian(), torch.linspace(-3, 2, 12).reshape(4, 3).sin()
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    with sambarun.load(compile(module, options, inputs=(x,))) as executable:
+        begin = executable.state()
+        (loss,) = executable.step({"x": x.numpy()}).values()
+        found = {name: begin[name] - now for name, now in executable.state().items()}
+    expected = module.double()(exactly(x))
+    expected.backward()
+    assert_near(loss, expected.detach().numpy())
+    for name, parameter in module.named_parameters():
+        assert_near(found[name], parameter.grad.numpy(), what=name)
+
+
+def test_large_matrices_are_refused() -> None:
+    says = r"torch.linalg.inv of 17 rows has no ONNX form; that of at most 16 rows is written out"
+    with pytest.raises(CompileError, match=says):
+        compile(Lambda(torch.linalg.inv), inputs=(torch.eye(17),))
+
+
+def test_least_squares_are_refused_with_what_does() -> None:
+    says = r"lstsq has no ONNX form; .* torch.linalg.solve\(A.mT @ A, A.mT @ B\) gives the same"
+    with pytest.raises(CompileError, match=says):
+        compile(Lambda(lambda a: torch.linalg.lstsq(a, a[:, :1])[0]), inputs=(torch.ones(4, 2),))
+
+
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+
+
+@pytest.mark.parametrize("dtype", _WHOLE, ids=str)
+@pytest.mark.parametrize("operator", DIVISORS, ids=str)
+def test_divisors_are_those_of_torch(operator: _Call, dtype: torch.dtype) -> None:
+    most = torch.iinfo(dtype).max
+    fibonacci = [1, 1]
+    while sum(fibonacci[-2:]) <= most:
+        fibonacci.append(sum(fibonacci[-2:]))
+    a = torch.tensor([0, 0, 12, 18, 7, fibonacci[-1], most, 100], dtype=dtype)
+    b = torch.tensor([0, 5, 8, 27, 0, fibonacci[-2], most, 75], dtype=dtype)
+    for one in (a, a[:, None], -a if dtype.is_signed else a):
+        torch.testing.assert_close(DIVISORS[operator](one, b), operator(one, b))
+
+
+@pytest.mark.parametrize("function", [torch.gcd, torch.lcm])
+def test_divisors_run(function: _Call) -> None:
+    a = torch.tensor([[12], [-18], [0], [1071]], dtype=torch.int32)
+    b = torch.tensor([8, 0, 462], dtype=torch.int32)
+    with sambarun.load(compile(Lambda(lambda a: function(a, b)), inputs=(a,))) as executable:
+        (port,) = executable.program.graphs[0].inputs
+        (found,) = executable.run({port.name: a.numpy()}).values()
+    np.testing.assert_array_equal(found, function(a, b).numpy())
