@@ -314,8 +314,42 @@ def test_parameters_without_a_gradient_stay_as_they_are(
         for optimizer in theirs:
             optimizer.step()
     _same_weights(model, host)
+    for our, their in zip(ours, theirs, strict=True):
+        _same_state(our.state_dict(), their.state_dict())
     with pytest.raises(samba.SambaError, match=r"no gradient of '_partly__idle__weight'.*no loss"):
         _ = model.idle.weight.sn_grad
+
+
+@pytest.mark.parametrize("kind", ["momentum", "adamw", "adagrad"])
+def test_states_of_parameters_without_a_gradient_are_those_of_torch(
+    kind: str, tmp_path: Path
+) -> None:
+    """None where there was none; where a checkpoint has some, that."""
+    make, make_host, options = _KINDS[kind]
+    torch.manual_seed(0)
+    model, trained = _Partly("unused"), _Partly("detached")
+    host = exactly(model)
+    trained.load_state_dict(model.state_dict())
+    samba.from_torch_model_(model)
+    ours, theirs = make(model.parameters(), **options), make_host(host.parameters(), **options)
+    device = _Device.of(model, [ours], tmp_path)
+    device.train(_batches(2))
+    device.fetch()
+    _train(host, [theirs], _batches(2))
+    _same_state(ours.state_dict(), theirs.state_dict())
+    earlier = make_host(trained.parameters(), **options)
+    for parameter in trained.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    earlier.step()
+    for optimizer in (ours, theirs):
+        optimizer.load_state_dict(copy.deepcopy(earlier.state_dict()))
+    samba.session.to_rdu(model, [ours])
+    device.train(_batches(2))
+    ours.cpu()
+    theirs.zero_grad(set_to_none=True)
+    _train(host, [theirs], _batches(2))
+    _same_state(ours.state_dict(), theirs.state_dict())
+    assert len(ours.state) == 4
 
 
 def test_a_whole_group_without_gradients_is_told_in_the_log(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ class OptimizerKind:
     """A kind of optimizer: the compiler's word, the class here, options as both call them.
 
     `options` may name two of the compiler's for one here (`betas`). `slots` gives, for the options
-    of a group, the tensors of state beside each parameter and their first values.
+    of a group, the tensors of state beside each parameter and their first values. Those of all
+    parameters `begin` with the optimizer, or else each with the first gradient.
     """
 
     name: str
@@ -35,6 +36,7 @@ class OptimizerKind:
     options: tuple[str, ...]
     slots: Callable[[Group], Mapping[str, float]]
     counts_steps: bool = True
+    begin: bool = False
 
 
 def _momentum(group: Group) -> Mapping[str, float]:
@@ -79,6 +81,7 @@ KINDS = (
         torch.optim.Adagrad,
         ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"),
         _sums,
+        begin=True,
     ),
     OptimizerKind("lamb", LAMB, ("lr", "betas", "eps", "weight_decay"), _moments),
     OptimizerKind(

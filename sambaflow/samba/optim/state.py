@@ -8,7 +8,7 @@ and so for every slot of `settings.KINDS`; torch's keys are the compiler's suffi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -68,6 +68,29 @@ def named_states(
 ) -> Iterator[tuple[str, Tensor]]:
     """Yield what `kept_states` does, as pairs of a name and a tensor."""
     return ((state.name, state.tensor) for state in kept_states(optimizers, names))
+
+
+def forget_new(
+    optimizers: Iterable[Optimizer], names: Mapping[int, str], updated: Collection[str]
+) -> None:
+    """Leave no state of parameters that are not among `updated`, unless it has something to keep.
+
+    Torch has none of parameters that never had a gradient, and a checkpoint what it had before.
+    """
+    for optimizer in optimizers:
+        kind = kind_of(optimizer)
+        for group in () if kind.begin else optimizer.param_groups:
+            for parameter in trained(group):
+                kept = optimizer.state.get(parameter)
+                idle = names.get(id(parameter), "") not in updated
+                if kept and idle and _is_new(kept, kind.slots(group)):
+                    del optimizer.state[parameter]
+
+
+def _is_new(kept: Mapping[str, Tensor], slots: Mapping[str, float]) -> bool:
+    """Tell whether the state of a parameter is as before the first step."""
+    firsts = {**slots, _STEP: 0.0}
+    return all(bool((kept[key] == first).all()) for key, first in firsts.items() if key in kept)
 
 
 def _state(

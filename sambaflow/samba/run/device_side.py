@@ -14,11 +14,10 @@ from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.kinds import PATH, instance, some
 from sambaflow.samba.arguments.options import Optimizers, listed
 from sambaflow.samba.errors import SambaError
-from sambaflow.samba.optim.state import named_states
 from sambaflow.samba.profiler import Profiler, finish, measuring, profiled
 from sambaflow.samba.tensors.current import DeviceMemory
 from sambaflow.samba.tensors.tensor import SAMBA_TENSOR, SambaTensor
-from sambaflow.samba.trace.models import TracedModels, buffers_of, states_of
+from sambaflow.samba.trace.models import TracedModels, buffers_of
 from sambaflow.sambacollections import OrderedSet
 
 from .runtime_profile import RuntimeProfile
@@ -105,7 +104,7 @@ class DeviceSide:
         if pef is not None:
             optimizers = listed(optims)
             pef.require_known(model, optimizers)
-            pef.fetch(states_of(model, optimizers), inplace=inplace)
+            pef.fetch_states(model, optimizers, inplace=inplace)
 
     @checked()
     def to_cpu_(self, model: nn.Module, optims: Optimizers = None) -> None:
@@ -139,8 +138,7 @@ class DeviceSide:
         """Copy the state of an optimizer from the device. Raises `SambaError` without a PEF."""
         if self.pef is None:
             raise SambaError("no PEF is loaded, so there is no state to copy; call trace_graph")
-        names = self.pef.parameter_names()
-        self.pef.fetch(named_states([optimizer], names), inplace=False)
+        self.pef.fetch_optimizer(optimizer)
 
     # Profiles.
 

@@ -17,7 +17,12 @@ from sambaflow.samba.profiler import Profiler, measuring
 from sambaflow.samba.tensors.pinned import use_pinned_memory
 from sambaflow.samba.tensors.tensor import SambaTensor
 from sambaflow.samba.trace.call import ForwardCall, tensors_by_name
-from sambaflow.samba.trace.models import TracedModels
+from sambaflow.samba.trace.models import (
+    TracedModels,
+    buffers_of,
+    parameter_names,
+    parameters_of,
+)
 from sambaflow.samba.trace.module_settings import Settings
 from sambaflow.samba.trace.traced_graph import find_traced, group_optimizers
 from sambaflow.samba.trace.tracing import Traced
@@ -39,6 +44,7 @@ from .transfer import (
     gradients_by_name,
     require_known,
     states_to_device,
+    states_to_host,
     to_device,
     to_host,
 )
@@ -245,7 +251,20 @@ class LoadedPef:
         with self._getting():
             to_host(self.device, tensors, inplace=inplace)
 
-    def parameter_names(self) -> dict[int, str]:
+    def fetch_states(
+        self, model: nn.Module, optimizers: Sequence[Optimizer], *, inplace: bool
+    ) -> None:
+        """Copy all that lives on the device from run to run to the host."""
+        own, names = (*parameters_of(model), *buffers_of(model)), parameter_names(model)
+        with self._getting():
+            states_to_host(self.device, own, optimizers, names, inplace=inplace)
+
+    def fetch_optimizer(self, optimizer: Optimizer) -> None:
+        """Copy the state of an optimizer of traced parameters to the host."""
+        with self._getting():
+            states_to_host(self.device, (), [optimizer], self._parameter_names(), inplace=False)
+
+    def _parameter_names(self) -> dict[int, str]:
         """Return the symbols of traced tensors, by the ids of these."""
         symbols = self.device.host.symbols
         return {id(t): symbols.get(name, name) for name, t in self._models.tensors.items()}

@@ -18,7 +18,7 @@ from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.arguments.options import ReductionMode
 from sambaflow.samba.errors import SambaError, in_samba_words, worded
-from sambaflow.samba.optim.state import KeptState, kept_states
+from sambaflow.samba.optim.state import KeptState, forget_new, kept_states
 from sambaflow.samba.profiler import SET_TENSORS_BROADCAST, Profiler
 from sambaflow.samba.tensors.tensor import SambaTensor, to_torch
 from sambaflow.samba.trace.models import buffers_of, parameter_names, parameters_of
@@ -161,12 +161,17 @@ def states_to_device(
     Raises `SambaError` for a constant with other values, and as `_counts_of_groups` does.
     """
     kept = [*kept_states(optimizers, parameter_names(model))]
-    own = [state for state in kept if not state.counts]
+    updated = _updated(device, kept)
     to_device(device, (*parameters_of(model), *buffers_of(model)))
-    to_device(device, ((state.name, state.tensor) for state in own))
-    updated = {state.parameter for state in own if device.host.writable(state.name)}
+    to_device(device, ((state.name, state.tensor) for state in kept if not state.counts))
     counts = [state for state in kept if state.counts and state.parameter in updated]
     to_device(device, _counts_of_groups(counts).items())
+
+
+def _updated(device: SambaDevice, kept: Iterable[KeptState]) -> set[str]:
+    """Return the parameters of which the device has state: others have no gradient there."""
+    own = (state for state in kept if not state.counts)
+    return {state.parameter for state in own if device.host.writable(state.name)}
 
 
 def _counts_of_groups(counts: Iterable[KeptState]) -> dict[str, Tensor]:
@@ -216,6 +221,25 @@ def to_host(device: SambaDevice, tensors: Iterable[tuple[str, Tensor]], *, inpla
         gradient = device.find(gradient_name(name)) if tensor.requires_grad else None
         if gradient is not None:
             tensor.grad = gradient
+
+
+def states_to_host(
+    device: SambaDevice,
+    tensors: Iterable[tuple[str, Tensor]],
+    optimizers: Sequence[torch.optim.Optimizer],
+    names: Mapping[int, str],
+    *,
+    inplace: bool,
+) -> None:
+    """Copy `tensors` and the state of `optimizers`, of parameters with `names`, as `to_host` does.
+
+    Parameters that no step updates have no state then, as in torch.
+    """
+    kept = [*kept_states(optimizers, names)]
+    updated = _updated(device, kept)
+    states = ((state.name, state.tensor) for state in kept if state.parameter in updated)
+    to_host(device, (*tensors, *states), inplace=inplace)
+    forget_new(optimizers, names, updated)
 
 
 def require_known(

@@ -146,15 +146,6 @@ def buffers_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     return _named(model, model.named_buffers())
 
 
-def states_of(
-    model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
-) -> Iterator[tuple[str, Tensor]]:
-    """Yield all that lives on the device from run to run: parameters, buffers, optimizer state."""
-    yield from parameters_of(model)
-    yield from buffers_of(model)
-    yield from optimizer_states(model, optimizers)
-
-
 def optimizer_states(
     model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
