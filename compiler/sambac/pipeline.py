@@ -44,6 +44,7 @@ from .passes.choose_convolutions import ChooseConvolutions
 from .passes.ownership import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
+    RIGHT_RESULTS,
     SELECT_KERNELS,
     SELECT_LEAN_KERNELS,
     SELECT_TRAINING_KERNELS,
@@ -169,7 +170,7 @@ def _inference(
     passes.run(model, (*rounded, *SIMPLIFY))
     quantized = QuantizedLayers()
     if options.precision in QUANTIZED:
-        passes.run(model, SPARE_ARITHMETIC)
+        passes.run(model, (*SPARE_ARITHMETIC, *RIGHT_RESULTS))
         report("quantise")
         quantized = quantize(source, options, passes)
     report("select kernels")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -13,6 +16,7 @@ from torch.nn import functional
 import sambac
 import sambarun
 from sambac.options import Level
+from sambac.quantization import quantize
 
 LEVELS = ("O0", "O1", "O3")
 WIDTHS = ((1, 1, 1, 1), (0, 2, 0, 0), (0, 0, 3, 1), (-1, 0, 2, 0))
@@ -92,3 +96,44 @@ def test_what_was_enlarged_and_cut_trains(cut: int, level: Level) -> None:
     enlarged = (w * w).repeat_interleave(2, 2).repeat_interleave(2, 3)
     (wanted,) = torch.autograd.grad((enlarged[:, :, cut:] * torch.tensor(z)).sum(), w)
     assert_near(found, wanted.numpy())
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+@pytest.mark.parametrize("wide", [1, 2])
+def test_ranges_behind_padded_pools_are_measured_with_the_zeros(
+    wide: int, opset: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers below 0, which are the largest of a window only where there is no zero."""
+    text = f"""<ir_version: 7, opset_import: ["": {opset}]> g (float[2, 8, 6, 6] x) => (y)
+        <int64[8] pads = {{0, 0, {wide}, {wide}, 0, 0, {wide}, {wide}}}> {{
+            a = Conv <pads = [1, 1, 1, 1]> (x, v, b) p = Pad(a, pads)
+            m = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (p) y = Conv(m, w)
+        }}"""
+    rng = np.random.default_rng(0)
+    weights = {
+        "v": rng.normal(0, 0.1, (16, 8, 3, 3)).astype(np.float32),
+        "b": np.full(16, -6, np.float32),
+        "w": rng.uniform(0.05, 0.15, (8, 16, 3, 3)).astype(np.float32),
+    }
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(w, n) for n, w in weights.items())
+    x = rng.normal(size=(2, 8, 6, 6)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x)
+    found: list[dict[str, tuple[float, float]]] = []
+    module = sys.modules[quantize.__module__]
+    measured = module.ranges_of
+    monkeypatch.setattr(
+        module, "ranges_of", lambda *given: found.append(measured(*given)) or found[-1]
+    )
+    options = sambac.CompileOptions(precision="int8", calibrate=str(tmp_path / "x.npz"))
+    program = sambac.compile(model, options)
+    v, b, w = (torch.tensor(weights[name]).double() for name in "vbw")
+    pooled = functional.conv2d(torch.tensor(x).double(), v, b, padding=1)
+    pooled = functional.max_pool2d(functional.pad(pooled, (wide,) * 4), 2)
+    expected = functional.conv2d(pooled, w).numpy()
+    (ranges,) = found
+    assert ranges["m"] == pytest.approx((pooled.min().item(), 0))
+    assert ranges["y"] == pytest.approx((expected.min(), 0))
+    with sambarun.load(program) as executable:
+        (y,) = executable.run({"x": x}).values()
+    assert np.linalg.norm(y - expected) < 0.01 * np.linalg.norm(expected)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -29,6 +30,9 @@ _REFUSALS = (
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 _SOURCE_LOCATION = re.compile(r"^(?:Exception during initialization: )?/\S+\.(?:cc|h):\d+ .*?\) ")
 
+_PAD_FUSION = "Pad_Fusion"
+"""What takes pads by zeros into pools, whose margins are no zeros (see `passes.keep_pads`)."""
+
 
 class RefusedError(Exception):
     """The installed onnxruntime refuses a graph; the message is its own reason."""
@@ -52,11 +56,11 @@ def open_session(model: bytes) -> ort.InferenceSession:
 
 
 def open_file(path: str | os.PathLike[str]) -> ort.InferenceSession:
-    """Create a session for the model in a file, with all that onnxruntime optimises.
+    """Create a session for the model in a file, with all that onnxruntime optimises rightly.
 
     Raises `RefusedError` where onnxruntime refuses the graph.
     """
-    return _open_fast(path, 0, "session.intra_op.allow_spinning", "0")
+    return _open_fast(path, 0, "session.intra_op.allow_spinning", "0", without=(_PAD_FUSION,))
 
 
 def open_fast(model: bytes, threads: int) -> ort.InferenceSession:
@@ -68,15 +72,19 @@ def open_fast(model: bytes, threads: int) -> ort.InferenceSession:
 
 
 def _open_fast(
-    model: str | os.PathLike[str] | bytes, threads: int, *spinning: str
+    model: str | os.PathLike[str] | bytes,
+    threads: int,
+    *spinning: str,
+    without: Sequence[str] = (),
 ) -> ort.InferenceSession:
+    session = partial(_fast_session, model, threads, *spinning, without=without)
     try:
         try:
-            return _fast_session(model, threads, *spinning, own_threads=True)
+            return session(own_threads=True)
         except RuntimeError as error:
             if "global thread pool" not in str(error):
                 raise
-            return _fast_session(model, threads, *spinning, own_threads=False)
+            return session(own_threads=False)
     except _REFUSALS as refusal:
         raise RefusedError(_reason(str(refusal))) from refusal
 
@@ -86,6 +94,7 @@ def _fast_session(
     threads: int,
     *spinning: str,
     own_threads: bool,
+    without: Sequence[str],
 ) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.log_severity_level = _FATAL_ONLY
@@ -94,7 +103,11 @@ def _fast_session(
         options.intra_op_num_threads = threads
     options.add_session_config_entry(*spinning)
     return ort.InferenceSession(
-        model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        model,
+        options,
+        providers=["CPUExecutionProvider"],
+        enable_fallback=0,
+        disabled_optimizers=[*without],
     )
 
 
