@@ -44,6 +44,7 @@ from .keep_gates import KeepGates, LowerKeptGates
 from .keep_pads import KeepPads
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
+from .log_sigmoids import LogSigmoids
 from .lower_activations import LowerActivations
 from .lower_cross_entropy import LowerCrossEntropy
 from .lower_einsum import LowerEinsum
@@ -105,6 +106,7 @@ SIMPLIFY: tuple[Pass, ...] = (
     SpellSlices(),
     InferShapes(),
     RemoveNoOps(),
+    LogSigmoids(),  # not for speed: onnxruntime's sigmoids are 0 too soon
     JoinPads(),
     EliminateDeadCode(),  # what read a piece no longer counts as its reader
     MergeChains(),
@@ -206,6 +208,7 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
     InlineBranches(),
     SpellSlices(),
     InferShapes(),
+    LogSigmoids(),
     PoolBeforeRelu(),
 )
 

@@ -1,0 +1,47 @@
+"""Logarithms of sigmoids far below 0, where onnxruntime's sigmoids are 0."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near
+from torch import nn
+from torch.nn import functional
+from torch_runs import Lambda
+
+import sambac
+import sambarun
+
+_X = torch.tensor([-80.0, -40.0, -20.0, -17.0, -8.0, 0.0, 8.0, 17.0])
+_LOSSES = {
+    "logarithm": lambda x: torch.log(torch.sigmoid(x)),
+    "loss of probabilities": lambda x: (
+        -functional.binary_cross_entropy(torch.sigmoid(x), torch.ones_like(x), reduction="none")
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _LOSSES)
+def test_they_are_numbers(name: str) -> None:
+    with sambarun.load(sambac.compile(Lambda(_LOSSES[name]), inputs=(_X,))) as executable:
+        (port,) = executable.program.graphs[0].inputs
+        (found,) = executable.run({port.name: _X.numpy()}).values()
+    assert_near(found, functional.logsigmoid(_X.double()).numpy())
+
+
+def test_their_gradients_are_numbers() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.log(torch.sigmoid(x * self.w)).sum()
+
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
+    with sambarun.load(sambac.compile(Scaled(), options, inputs=(_X,))) as executable:
+        executable.step({"x": _X.numpy()})
+        found = 1 - executable.state()["w"].astype(np.float64)
+    x = _X.double()
+    assert found == pytest.approx((x * torch.sigmoid(-x)).numpy(), rel=1e-4, abs=1e-6)
