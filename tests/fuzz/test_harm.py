@@ -24,9 +24,8 @@ def test_harm_is_refused(script: str, count: int, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("script", ["damaged", "forged"])
-@pytest.mark.parametrize("first", [1_000_000, 2_000_000])
-def test_much_harm_is_refused(script: str, first: int, tmp_path: Path) -> None:
-    done = run(FUZZ / f"{script}.py", f"--seed={first}", "--count=2500", f"--crashes={tmp_path}")
+def test_much_harm_is_refused(script: str, tmp_path: Path) -> None:
+    done = run(FUZZ / f"{script}.py", "--seed=2000000", "--count=2500", f"--crashes={tmp_path}")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

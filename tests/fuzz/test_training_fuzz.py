@@ -233,7 +233,7 @@ def test_random_network(kind: type[Network], seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 130))
+@pytest.mark.parametrize("seed", range(100, 115))
 @pytest.mark.parametrize("kind", [Images, Sequences])
 def test_many_random_networks(kind: type[Network], seed: int) -> None:
     _check(kind, seed)

@@ -138,6 +138,14 @@ _STRIDED = {
 }  # fmt: skip
 _FREQUENT = T([[3.0, 1, 1, 3, 2], [0, -1, 0, -1, -1], [5, 4, 3, 2, 1]])
 _LABELS = T([[3, 0, -1, 1], [1, 1, -1, 0], [-1, 0, 0, 0]])
+_CUBE = torch.linspace(-2, 2, 36).reshape(3, 3, 4)
+_INDEXED: dict[str, Callable[..., torch.Tensor]] = {
+    "first axis": lambda x, i: x[i],
+    "axis between": lambda x, i: x[:, i],
+    "last axis": lambda x, i: x[..., i],
+    "first of a part": lambda x, i: x[1:, i, 1],
+}
+
 
 GROUPS = {
     "written views": [Point(name, _written(f), (_SQUARE,)) for name, f in _WRITES.items()] + [
@@ -252,6 +260,17 @@ GROUPS = {
               (ROWS, ROWS + 1)),
         Point("the only one", lambda x, y: x.index_add(0, T([0]), y), (ROWS[:1], ROWS[1:2])),
         Point("written", lambda x, y: x.index_copy(0, torch.arange(3), y), (ROWS, ROWS + 1)),
+    ],
+    "indexed": [
+        Point(f"{name} at {list(at.shape)} of {at.dtype}", f, (_CUBE, at))
+        for name, f in _INDEXED.items()
+        for at in (T(-1), T([2, -3, 2]), T([[0, 1], [-1, 0]], dtype=torch.int32),
+                   torch.zeros(0, 2, dtype=torch.long))
+    ] + [
+        Point("two kinds", lambda x, i, j: x[:, i, j], (_CUBE, T([0, -1]), T([[3], [1]]))),
+        Point("apart", lambda x, i, j: x[i, :, j], (_CUBE, T([0, -1]), T([[3], [1]]))),
+        Point("chosen", lambda x: x[:, [True, False, True]], (_CUBE,)),
+        Point("narrow sums", lambda x, i: x.sum(0)[i].cumsum(0), (_CUBE, torch.arange(99) % 3)),
     ],
     "margins": [
         Point(f"margins {p}", lambda x, p=p: F.multi_margin_loss(

@@ -160,8 +160,7 @@ def _inferred(model: ir.Model) -> onnx.ModelProto:
 
 def _inferred_from(proto: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
     """Run the inference on `proto`, the message of `model`."""
-    long = any(_is_long_vector(info.type) for info in proto.graph.input)
-    follow = not long and _has_small_steps(proto.graph, frozenset())
+    follow = not _has_long_inputs(proto.graph) and _has_small_steps(proto.graph, frozenset())
     try:
         with reading(_NotInferredError):
             found = onnx.shape_inference.infer_shapes(proto, strict_mode=True)
@@ -178,6 +177,13 @@ def _inferred_from(proto: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
 
     with reading(refuse):
         return onnx.shape_inference.infer_shapes(proto, data_prop=follow)
+
+
+def _has_long_inputs(graph: onnx.GraphProto) -> bool:
+    """Return whether a graph, or a body of a loop in it, takes a long vector."""
+    return any(_is_long_vector(info.type) for info in graph.input) or any(
+        _has_long_inputs(inner) for node in graph.node for inner in protos.subgraphs(node)
+    )
 
 
 def _is_long_vector(proto: onnx.TypeProto) -> bool:

@@ -38,13 +38,19 @@ _INSIDE = """
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "follows"), [(_STATIC, [False]), (_OF_VALUES, [False, True]), (_INSIDE, [False, True])]
-)
-def test_values_are_followed_only_where_shapes_come_of_them(
-    text: str, follows: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The library makes an object of every element of a vector whose values it follows."""
+_LONG_STATE = """
+    <ir_version: 8, opset_import: ["": 20]>
+    g (int64 trips, bool c, float[N] x) => (y) {
+        y = Loop (trips, c, x) <body = b (int64 i, bool go, float[3000000] state) => (still, n) {
+            still = Identity(go)  n = Neg(state)
+        }>
+    }
+"""
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each time that the library is asked, whether it is to follow values."""
     asked: list[bool] = []
     library = onnx.shape_inference.infer_shapes
 
@@ -55,12 +61,27 @@ def test_values_are_followed_only_where_shapes_come_of_them(
         return library(proto, strict_mode=strict_mode, data_prop=data_prop)
 
     monkeypatch.setattr(onnx.shape_inference, "infer_shapes", infer)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("text", "follows"), [(_STATIC, [False]), (_OF_VALUES, [False, True]), (_INSIDE, [False, True])]
+)
+def test_values_are_followed_only_where_shapes_come_of_them(
+    text: str, follows: list[bool], asked: list[bool]
+) -> None:
+    """The library makes an object of every element of a vector whose values it follows."""
     model = ir.from_proto(onnx.parser.parse_model(text))
     infer_shapes.infer(model)
     assert asked == follows
     for value in model.graph.outputs:
         assert value.shape is not None
         assert value.shape.is_static()
+
+
+def test_values_are_not_followed_through_long_states_of_loops(asked: list[bool]) -> None:
+    infer_shapes.infer(ir.from_proto(onnx.parser.parse_model(_LONG_STATE)))
+    assert asked == [False]
 
 
 _NODES = {

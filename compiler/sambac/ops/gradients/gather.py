@@ -104,8 +104,10 @@ def flat_places(b: Editor, index: ir.Value, shape: Sequence[int], batch: int = 0
     known = constant_of(index)
     if known is not None:
         return b.constant(((known % sizes) * strides).sum(-1).reshape(-1) + starts)
-    steps = b.op("Mul", b.op("Mod", index, sizes), strides)
-    places = reshape(b, b.op("ReduceSum", steps, [-1], keepdims=0), (len(starts),))
+    steps = b.op("Mod", index, sizes)
+    if depth > 1:
+        steps = b.op("ReduceSum", b.op("Mul", steps, strides), [-1], keepdims=0)
+    places = reshape(b, steps, (len(starts),))
     return b.op("Add", places, starts) if batch else places
 
 

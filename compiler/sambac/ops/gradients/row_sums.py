@@ -65,13 +65,20 @@ def sum_rows(b: Editor, index: ir.Value, rows: ir.Value, count: int) -> ir.Value
     """Return [count, D]: `rows` [N, D] summed by `index`, int64 [N] from 0 to count - 1."""
     lines, width = shape_of(rows)
     if lines * width <= _FEW_ELEMENTS or width <= _NARROW:
-        places = b.op("Expand", reshape(b, index, (lines, 1)), [lines, width])
+        places = _in_columns(b, reshape(b, index, (lines, 1)), width)
         table = zeros(b, rows.dtype, (count, width))
         return b.op("ScatterElements", table, places, rows, axis=0, reduction="add")
     if count <= _TINY_TABLE:
         hot = b.op("Equal", np.arange(count)[:, None], reshape(b, index, (1, lines)))
         return b.op("MatMul", cast(b, hot, rows), rows)
     return _sorted_blocks(b, index, rows, count)
+
+
+def _in_columns(b: Editor, column: ir.Value, width: int) -> ir.Value:
+    """Return `column` [N, 1] as [N, width]; to expand few columns takes twice as long."""
+    if 1 < width <= _NARROW:
+        return b.op("Concat", *[column] * width, axis=1)
+    return b.op("Expand", column, [shape_of(column)[0], width])
 
 
 def _placed(b: Editor, index: np.ndarray, values: ir.Value, axis: int, count: int) -> ir.Value:

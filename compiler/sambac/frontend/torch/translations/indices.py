@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnxscript.function_libs.torch_lib.ops.core import (
     aten_bincount,
     aten_gather,
+    aten_index,
     aten_index_select,
     aten_nonzero,
     aten_scatter_value,
@@ -56,6 +57,20 @@ def gather(x: ir.Value, dim: int, index: ir.Value, sparse_grad: bool = False) ->
     if rank(x) == 0:
         return op.Gather(with_axes(x, 1), from_the_start(index))
     result: ir.Value = at(2, aten_gather)(x, dim, index, sparse_grad)
+    return result
+
+
+def index(x: ir.Value, indices: Sequence[ir.Value | None]) -> ir.Value:
+    """Return `x[indices]`, where None stands for a whole axis.
+
+    One tensor of whole numbers is looked up along its axis; the exporter's form moves that axis to
+    the front and back.
+    """
+    given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
+    if len(given) == 1 and given[0][1].dtype in (ir.DataType.INT32, ir.DataType.INT64):
+        ((axis, places),) = given
+        return op.Gather(x, places, axis=axis)
+    result: ir.Value = aten_index(x, indices)
     return result
 
 

@@ -160,6 +160,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.hstack.default: stacking.hstack,
     _aten.huber_loss.default: common(losses.huber_loss),
     _aten.hypot.default: common(special.hypot),
+    _aten._unsafe_index.Tensor: indices.index,
+    _aten.index.Tensor: indices.index,
     _aten.index_add.default: indices.index_add,
     _aten.index_copy.default: indices.index_copy,
     _aten.index_fill.int_Scalar: indices.index_fill,
