@@ -78,8 +78,8 @@ def _named(arch: str) -> Iterator[_Event]:
 def _slice(process: int, name: str, category: str, start: int, duration: int) -> _Event:
     """Return a slice; `start` and `duration` are in ns."""
     return {
-        "name": visible(name), "cat": visible(category), "ph": "X", "ts": _us(start), "dur": _us(duration),
-        "pid": process, "tid": _SECTIONS,
+        "name": visible(name), "cat": visible(category), "ph": "X", "ts": _us(start),
+        "dur": _us(duration), "pid": process, "tid": _SECTIONS,
     }  # fmt: skip
 
 
