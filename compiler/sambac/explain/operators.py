@@ -12,6 +12,7 @@ from pef.report.recorded import take_formulations
 from pef.text import human_bytes, human_count, plural, shape_text
 from sambac.graph.decisions import GUESS
 from sambac.ops import is_anchor
+from sambac.planning.additions import product_added_to
 from sambac.planning.fusion import MAX_OPS, most_of, update_groups
 from sambac.planning.matching import Matcher
 from sambac.planning.plans import PlannedStage
@@ -136,6 +137,10 @@ def _joined(rebuilt: Rebuilt, stage: PlannedStage, members: set[str]) -> Fact:
                 {"reason": "rules of a file", "file": str(rules_file)},
             )
     casts = [name for name in members if _partner(view, name) in members]
+    biases = [name for name in members if product_added_to(view, name) in members]
+    if biases and len(members) - len(casts) - len(biases) == 1:
+        text = "A row that is added to a product of matrices, such as a bias, counts as part of it."
+        return Fact(_TOPIC, text, {"reason": "bias"})
     if len(members) - len(casts) == 1:
         return _casts(len([name for name in casts if name in view.loads]), len(casts))
     return Fact(

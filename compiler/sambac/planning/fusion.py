@@ -27,6 +27,7 @@ from sambac.arch import Arch
 from sambac.ops import is_anchor
 from sambac.options import Level
 
+from .additions import product_added_to
 from .matching import Matcher
 from .plans import FusionPlan, Group
 from .resources import STREAM_PMUS, Limits, Use, ValueUse, limits_of, op_pcus, value_use
@@ -58,6 +59,7 @@ def plan_fusion(
         case "O0":
             builder.fuse_updates()
             builder.fuse_narrowings()
+            builder.fuse_biases()
             builder.fuse_parts()
         case "O1":
             taken = builder.fuse_updates()
@@ -118,6 +120,17 @@ class _Builder:
             if len(ops) > 1 and self._fuse(ops, self._together(ops)) is not None:
                 taken.update(ops)
         return taken
+
+    def fuse_biases(self) -> None:
+        """Fuse a row that is added to a product of matrices with it, as in a Gemm.
+
+        The host has a Gemm for large results alone; what a device does hangs on no size.
+        """
+        for op in self.order:
+            product = product_added_to(self._view, op)
+            if product is not None:
+                pair = (self._groups.of(product), self._groups.of(op))
+                self._fuse(pair, self._together(pair))
 
     def fuse_parts(self, taken: Collection[str] = ()) -> None:
         """Fuse the light parts of one operator, such as the formula of its gradient.

@@ -300,6 +300,35 @@ def test_halves_that_are_given_out_in_more_bits_are_with_who_makes_them(make_vie
     assert ops_of(plan_fusion(view, ARCH, "O0")) == groups
 
 
+@pytest.mark.parametrize(
+    ("bias", "factor", "more", "together"),
+    [
+        ((4,), (3, 4), "", True),
+        ((1, 4), (3, 4), "", True),
+        ((2, 4), (3, 4), "", False),  # a matrix
+        ((4,), (2, 3, 4), "", False),  # a batch of matrices
+        ((1,), (3, 4), "", False),
+        (None, (3, 4), "", False),
+        ((4,), (3, 4), "\nother: Neg(a) -> c", False),  # somebody else reads the product
+    ],
+)
+@pytest.mark.parametrize("kind", ["MatMul", "com.microsoft.FusedMatMul"])
+def test_o0_has_a_bias_with_its_product(make_view, bias, factor, more, together, kind):
+    view = make_view(f"one: {kind}(x, w) -> a\nbias: Add(a, w2) -> b{more}", outputs="b")
+    shapes = {"a": (2, 4), "b": (2, 4), "w2": bias, "w": factor}
+    values = {name: replace(facts, shape=shapes.get(name)) for name, facts in view.values.items()}
+    view = replace(view, values=values)
+    assert (("one", "bias") in ops_of(plan_fusion(view, ARCH, "O0"))) is together
+
+
+def test_o0_has_a_residual_of_one_row_apart(make_view):
+    view = make_view("first: Neg(y) -> r\none: MatMul(x, w) -> a\nadd: Add(a, r) -> b")
+    shapes = {"a": (1, 4), "b": (1, 4), "r": (1, 4), "w": (3, 4)}
+    values = {name: replace(facts, shape=shapes.get(name)) for name, facts in view.values.items()}
+    plan = plan_fusion(replace(view, values=values), ARCH, "O0")
+    assert sorted(ops_of(plan)) == [("add",), ("first",), ("one",)]
+
+
 @pytest.mark.parametrize("level", ["O0", "O1"])
 def test_light_parts_of_one_gradient_stay_together(make_view, level):
     text = """
