@@ -357,16 +357,11 @@ class ProgramPlan:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        rows = [
-            (
-                graph.source.name,
-                str(number),
-                str(len(stage.fusion.groups)),
-                str(len(stage.sections.sections)),
-                human_bytes(stage.sections.traffic),
-            )
-            for number, (graph, stage) in enumerate(self.stages)
-        ]
+        rows = []
+        for number, (graph, stage) in enumerate(self.stages):
+            counts = number, len(stage.fusion.groups), len(stage.sections.sections)
+            traffic = human_bytes(stage.sections.traffic)
+            rows.append((graph.source.name, *map(str, counts), traffic))
         headers = ("graph", "stage", "groups", "sections", "traffic")
         stages = table_html("Stages", Table(headers, rows, headers[1:]))
         return stages + self.memory._repr_html_()
