@@ -374,7 +374,7 @@ def arch(name: str | None) -> int:
     NAME is that of a built-in device or a TOML file, which is checked. A copy of what is printed,
     with other numbers, is one for --arch FILE. Every number says where it is from: specified by a
     publication, calibrated by a fit to measurements, or assumed. A key that is left out is a number
-    that is not known.
+    that is not known; what it would be stands at the end.
     """
     with needs_compiler():
         from sambac.arch import arch_text, builtin_archs, load_arch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,15 @@ from browser import Browser
 import pef
 from pef.report import page, report
 from pef.report.notebook import program_html
+from pef.text import visible
 
+UNSEEN = (
+    "\u202egnp.exe",
+    "a\x00b\x1b[31m\t\r",
+    "\x7f\x9b31m",
+    "\u2066\u2028\u200b\xa0",
+    "\U000e0001'\\",
+)
 HOSTILE = (
     "</script><script>window.caught=1</script>",
     "<img src=x onerror=window.caught=1>",
@@ -100,7 +109,25 @@ def test_nothing_of_a_name_runs(browser: Browser, opened: Path, hostile: pef.Pro
         assert browser.count("script") == 2
         assert browser.complaints() == []
     shown = browser.text("#details")
-    assert hostile.sections[1].name in shown
+    assert visible(hostile.sections[1].name) in shown
+
+
+def test_what_cannot_be_seen_is_shown_by_its_code(
+    browser: Browser, programs: dict[str, pef.Program], tmp_path: Path
+) -> None:
+    program = renamed(programs["trains"], cycle(UNSEEN))
+    found = report(program, {"name": f"{UNSEEN[0]}.pef", "bytes": 7})
+    path = tmp_path / "unseen.html"
+    path.write_text(page(found, found), encoding="utf-8")
+    for tab in TABS:
+        browser.open(path, f"tab={tab}&section=1")
+        browser.run("document.querySelectorAll('details').forEach(d => { d.open = true })")
+        shown = browser.run(
+            "return document.title + document.body.innerText + [...document.querySelectorAll("
+            "'[title], [aria-label]')].map(e => e.title + e.getAttribute('aria-label')).join('')"
+        )
+        assert {sign for sign in shown if not sign.isprintable()} <= {"\n", "\t"}, ascii(shown)
+    assert visible(program.sections[1].name) in browser.text("#details")
 
 
 def test_symbols_of_any_name_are_shown(
@@ -109,7 +136,7 @@ def test_symbols_of_any_name_are_shown(
     for number, symbol in enumerate(hostile.symbols[: len(HOSTILE)]):
         browser.open(opened, f"tab=memory&symbol={number}")
         told = browser.run("return document.querySelector('#details h2').textContent")
-        assert told == f"Symbol {number}: {symbol.name}"
+        assert told == f"Symbol {number}: {visible(symbol.name)}"
         assert browser.run("return window.caught ?? null") is None
 
 

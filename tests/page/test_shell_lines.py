@@ -43,3 +43,29 @@ def test_each_can_be_run(
         assert (done.returncode, done.stderr) == (0, "")
         if words[0] != "extract":
             assert (section if chosen == "section=4" else symbols[3].name.split()[0]) in done.stdout
+
+
+def test_files_of_one_name_are_called_by_it(
+    browser: Browser, programs: dict[str, pef.Program], tmp_path: Path
+) -> None:
+    found = report(programs["trains"], {"name": "net.pef", "bytes": 1})
+    shown = tmp_path / "page.html"
+    shown.write_text(page(found, found), encoding="utf-8")
+    browser.open(shown, "section=1")
+    assert "sambac explain net.pef 1" in browser.text("#details .how:last-child").split("\n")
+
+
+def test_a_name_with_signs_that_cannot_be_seen_is_read_back(
+    browser: Browser, programs: dict[str, pef.Program], tmp_path: Path
+) -> None:
+    name = "\u202eit's\\\t\x1b.pef"
+    shown = tmp_path / "page.html"
+    shown.write_text(page(report(programs["ten"], {"name": name, "bytes": 1})), encoding="utf-8")
+    browser.open(shown, "section=1")
+    lines = browser.text("#details .how:last-child").split("\n")
+    (line,) = (line for line in lines if line.startswith("sambac explain"))
+    assert line.isprintable()
+    told = subprocess.run(
+        ["bash", "-c", line.replace("sambac explain", "printf '%s|'")], capture_output=True
+    )
+    assert told.stdout.decode() == f"{name}|1|"

@@ -17,7 +17,7 @@ Every mistake in a file is reported at once. It has a `name`, a `title` and one 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -123,9 +123,13 @@ class Arch:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """What a file has to say of a constant; it says nothing without another one that it is `of`."""
+    """What a file has to say of a constant; it says nothing without another one that it is `of`.
+
+    `meaning` is what the number is, of those that a file may leave out.
+    """
 
     unit: str
+    meaning: str = ""
     required: bool = False
     of: str | None = None
     whole: bool = False
@@ -140,20 +144,26 @@ _FIELDS: dict[str, _Field] = {
     "compute_efficiency": _Field("share", required=True, at_most=1.0),
     "launch": _Field("s", required=True),
     "fill": _Field("s", required=True),
-    "hbm_capacity": _Field("B", whole=True),
-    "hbm_bandwidth": _Field("B/s", of="hbm_capacity"),
-    "hbm_efficiency": _Field("share", of="hbm_bandwidth", at_most=1.0),
-    "tiles": _Field("units", whole=True),
-    "fused_streams": _Field("streams", of="stream_bandwidth"),
-    "link_latency": _Field("s"),
-    "link_bandwidth": _Field("B/s"),
-    "stage_pmus": _Field("units", whole=True),
+    "hbm_capacity": _Field("B", "HBM; without it all lies in DDR", whole=True),
+    "hbm_bandwidth": _Field("B/s", "to and from HBM", of="hbm_capacity"),
+    "hbm_efficiency": _Field(
+        "share", "of hbm_bandwidth that programs reach", of="hbm_bandwidth", at_most=1.0
+    ),
+    "tiles": _Field("units", "parts of the chip, for --num-tiles", whole=True),
+    "fused_streams": _Field(
+        "streams", "of one tensor, where several kernels run together", of="stream_bandwidth"
+    ),
+    "link_latency": _Field("s", "of one collective between chips"),
+    "link_bandwidth": _Field("B/s", "from one chip to the next"),
+    "stage_pmus": _Field("units", "memory units of a stage of a pipeline at most", whole=True),
     "ddr_capacity": _Field("B", required=True, whole=True),
-    "ddr_bandwidth": _Field("B/s"),
-    "ddr_efficiency": _Field("share", of="ddr_bandwidth", at_most=1.0),
+    "ddr_bandwidth": _Field("B/s", "to and from DDR"),
+    "ddr_efficiency": _Field(
+        "share", "of ddr_bandwidth that programs reach", of="ddr_bandwidth", at_most=1.0
+    ),
     "host_capacity": _Field("B", required=True, whole=True),
-    "host_bandwidth": _Field("B/s"),
-    "stream_bandwidth": _Field("B/s"),
+    "host_bandwidth": _Field("B/s", "to and from the host's memory"),
+    "stream_bandwidth": _Field("B/s", "of one stream"),
 }
 # Beyond these nothing is a device's, and estimates leave the range of numbers.
 _SMALLEST, LARGEST = 1e-15, float(1 << 62)
@@ -185,11 +195,23 @@ def load_arch(name_or_path: str) -> Arch:
 def arch_text(name_or_path: str) -> str:
     """Return the text that describes an architecture, to start another one from.
 
-    Raises `CompileError` as `load_arch`.
+    Behind a built-in one stand the numbers that it leaves out, as comments. Raises `CompileError`
+    as `load_arch`.
     """
     load_arch(name_or_path)
-    known = name_or_path in builtin_archs()
-    return _builtin_text(name_or_path) if known else _read(Path(name_or_path))
+    if name_or_path not in builtin_archs():
+        return _read(Path(name_or_path))
+    text = _builtin_text(name_or_path)
+    return f"{text}\n{''.join(_absent(tomllib.loads(text)))}"
+
+
+def _absent(table: Mapping[str, object]) -> Iterator[str]:
+    """Yield comments about the numbers that `table` leaves out."""
+    absent = {key: wanted for key, wanted in _FIELDS.items() if key not in table}
+    yield "# Left out, as nobody knows it or the device has none; estimates count no time for it,\n"
+    yield "# or no such limit:\n"
+    for key, wanted in absent.items():
+        yield f"# {key:<18}{f'[{wanted.unit}]':<11}{wanted.meaning}\n"
 
 
 @cache

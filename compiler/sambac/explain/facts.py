@@ -43,7 +43,7 @@ class Explanation:
             if fact.topic != topic:
                 topic = fact.topic
                 yield ""
-                yield topic
+                yield from sentence_lines(topic, width)
             first, *rest = sentence_lines(fact.text, width - 2 * len(_INDENT))
             yield f"{_INDENT}- {first}"
             yield from (f"{_INDENT}  {line}" for line in rest)

@@ -12,6 +12,7 @@ from pef.report.recorded import take_formulations
 from pef.text import human_bytes, human_count, plural, shape_text
 from sambac.graph.decisions import GUESS
 from sambac.ops import is_anchor
+from sambac.planning.additions import product_added_to
 from sambac.planning.fusion import MAX_OPS, most_of, update_groups
 from sambac.planning.matching import Matcher
 from sambac.planning.plans import PlannedStage
@@ -135,8 +136,13 @@ def _joined(rebuilt: Rebuilt, stage: PlannedStage, members: set[str]) -> Fact:
                 f"No built-in fusion rule matches the group; {quoted(str(rules_file))} has others.",
                 {"reason": "rules of a file", "file": str(rules_file)},
             )
-    if len([name for name in members if view.rounds.get(name) not in members]) == 1:
-        return _rounding()
+    casts = [name for name in members if _partner(view, name) in members]
+    biases = [name for name in members if product_added_to(view, name) in members]
+    if biases and len(members) - len(casts) - len(biases) == 1:
+        text = "A row that is added to a product of matrices, such as a bias, counts as part of it."
+        return Fact(_TOPIC, text, {"reason": "bias"})
+    if len(members) - len(casts) == 1:
+        return _casts(len([name for name in casts if name in view.loads]), len(casts))
     return Fact(
         _TOPIC,
         "The light operators that make the gradient of one operator count as one.",
@@ -144,12 +150,20 @@ def _joined(rebuilt: Rebuilt, stage: PlannedStage, members: set[str]) -> Fact:
     )
 
 
-def _rounding() -> Fact:
-    return Fact(
-        _TOPIC,
-        "A cast to fewer bits belongs to what makes its input: a device rounds as it writes.",
-        {"reason": "cast"},
+def _partner(view: DataflowView, name: str) -> str | None:
+    """Return the operator that a cast belongs to, which only kernels of the host need."""
+    return view.rounds.get(name) or view.loads.get(name)
+
+
+def _casts(loads: int, all_of_them: int) -> Fact:
+    """Say why casts are with an operator, so many of which round what comes from memory."""
+    made = "A cast to fewer bits belongs to what makes its input: a device rounds as it writes."
+    read = (
+        "A cast to fewer bits of what comes from memory belongs to what reads it first: a device "
+        "rounds as it reads."
     )
+    told = [text for text, count in ((made, all_of_them - loads), (read, loads)) if count]
+    return Fact(_TOPIC, " ".join(told), {"reason": "cast"})
 
 
 class _Grown:
@@ -170,7 +184,7 @@ class _Grown:
         """Yield what it reads from its own group, and why it did not join the others."""
         rounded = self._view.rounds.get(self._op)
         if rounded is not None and self._of[rounded] == self._mine:
-            yield _rounding()
+            yield _casts(0, 1)
             return
         read: dict[int, int] = {}
         for maker, crossing in given(self._view.placed, self._op):

@@ -49,7 +49,7 @@ def _fused_anew(stage: PlannedStage, arch: Arch, level: Level) -> tuple[Group, .
 
     def again(group: Group) -> tuple[Group, ...]:
         # Casts that only round join their operators whatever the chip holds.
-        counted = [op for op in group.ops if op not in view.rounds]
+        counted = [op for op in group.ops if op not in view.rounds and op not in view.loads]
         if len(counted) <= 1 or most_of(view, counted, values).within(limits):
             return (group,)
         return plan_fusion(_only(view, group), arch, level).groups

@@ -27,9 +27,10 @@ from sambac.arch import Arch
 from sambac.ops import is_anchor
 from sambac.options import Level
 
+from .additions import product_added_to
 from .matching import Matcher
 from .plans import FusionPlan, Group
-from .resources import Limits, Use, ValueUse, limits_of, op_pcus, value_use
+from .resources import STREAM_PMUS, Limits, Use, ValueUse, limits_of, op_pcus, value_use
 from .rules import load_rules
 from .view import DataflowView, depth_first, given
 
@@ -58,6 +59,7 @@ def plan_fusion(
         case "O0":
             builder.fuse_updates()
             builder.fuse_narrowings()
+            builder.fuse_biases()
             builder.fuse_parts()
         case "O1":
             taken = builder.fuse_updates()
@@ -119,6 +121,17 @@ class _Builder:
                 taken.update(ops)
         return taken
 
+    def fuse_biases(self) -> None:
+        """Fuse a row that is added to a product of matrices with it, as in a Gemm.
+
+        The host has a Gemm for large results alone; what a device does hangs on no size.
+        """
+        for op in self.order:
+            product = product_added_to(self._view, op)
+            if product is not None:
+                pair = (self._groups.of(product), self._groups.of(op))
+                self._fuse(pair, self._together(pair))
+
     def fuse_parts(self, taken: Collection[str] = ()) -> None:
         """Fuse the light parts of one operator, such as the formula of its gradient.
 
@@ -140,10 +153,12 @@ class _Builder:
                     self._fuse(pair, self._together(pair))
 
     def _rounded(self, name: str) -> str:
-        """Return the operator whose result `name` only narrows, in its group; else `name`."""
-        maker = self._view.rounds.get(name)
-        together = maker is not None and self._groups.of(maker) == self._groups.of(name)
-        return maker if maker is not None and together else name
+        """Return the operator whose result `name` only rounds, in its group; else `name`."""
+        while (maker := self._view.rounds.get(name)) is not None:
+            if self._groups.of(maker) != self._groups.of(name):
+                break
+            name = maker
+        return name
 
     def _is_heavy(self, name: str) -> bool:
         """Tell whether an operator does much arithmetic for each byte that it touches."""
@@ -152,14 +167,25 @@ class _Builder:
         return is_anchor(op.domain, op.op_type) and op.flops > _LIGHT * touched
 
     def fuse_narrowings(self) -> None:
-        """Fuse each cast to fewer bits with what makes its input.
+        """Fuse each cast that only kernels of the host need with what makes or reads its numbers.
 
-        It is there because kernels of the host have no narrow results; a device rounds as it
-        writes.
+        They have no narrow results, and no operands of several types; a device rounds as it writes
+        and as it reads.
         """
         for op in self.order:
             if op in self._view.rounds:
                 self._round(op)
+            elif op in self._view.loads:
+                self._load_for_reader(op)
+
+    def _load_for_reader(self, cast: str) -> None:
+        """Fuse a cast of what comes from memory with who reads it first, however large that is."""
+        groups = (self._groups.of(self._view.loads[cast]), self._groups.of(cast))
+        load, own = (self._loads[group] for group in groups)
+        if load.type is not own.type:
+            return
+        use = Use(load.use.pcus + own.use.pcus, load.use.pmus + STREAM_PMUS)
+        self._merge(groups, replace(load, ops=load.ops + 1, use=use))
 
     def _round(self, cast: str) -> bool:
         """Fuse a cast with what it rounds, however large that is: it makes it no larger."""

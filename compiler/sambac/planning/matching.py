@@ -51,7 +51,7 @@ class Matcher:
         self._graph.add_edges_from(
             (maker, reader)
             for cast, maker in view.rounds.items()
-            for reader in view.graph.succ[cast]
+            for reader in view.placed.succ[cast]
         )
         self._graph.remove_nodes_from([name for name, op in view.ops.items() if op.cloned])
         self._by_type: dict[str, list[str]] = {}

@@ -22,7 +22,7 @@ from pef.graphs import callers
 from pef.program import GraphRole, SectionType
 from pef.report.notebook import table_html
 from pef.symbols import PlacementReason, Region, RegionKind
-from pef.text import Table, human_bytes, name_text, plural
+from pef.text import Table, human_bytes, human_time, name_text, plural
 from sambac.facts import Pack, Record, State, StepFacts
 
 from .view import DataflowView, Lifetime, SymbolGraph, ValueFacts
@@ -357,16 +357,11 @@ class ProgramPlan:
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        rows = [
-            (
-                graph.source.name,
-                str(number),
-                str(len(stage.fusion.groups)),
-                str(len(stage.sections.sections)),
-                human_bytes(stage.sections.traffic),
-            )
-            for number, (graph, stage) in enumerate(self.stages)
-        ]
+        rows = []
+        for number, (graph, stage) in enumerate(self.stages):
+            counts = number, len(stage.fusion.groups), len(stage.sections.sections)
+            traffic = human_bytes(stage.sections.traffic)
+            rows.append((graph.source.name, *map(str, counts), traffic))
         headers = ("graph", "stage", "groups", "sections", "traffic")
         stages = table_html("Stages", Table(headers, rows, headers[1:]))
         return stages + self.memory._repr_html_()
@@ -382,7 +377,7 @@ class SectionCost:
     """What a section takes; `pcus` is how it divides compute units among operators that compute."""
 
     estimate: Estimate
-    pcus: Mapping[str, int]
+    pcus: Mapping[str, int] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,3 +391,9 @@ class CostReport:
     sections: tuple[SectionCost, ...]
     warnings: tuple[str, ...] = ()
     policy: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return what it is in a line; the time is that of one call of each section."""
+        seconds = sum(cost.estimate.latency for cost in self.sections)
+        told = f"{plural(len(self.sections), 'section')}, {human_time(1e6 * seconds)} modelled"
+        return f"<CostReport: {told}, {plural(len(self.warnings), 'warning')}>"

@@ -213,13 +213,24 @@ class Demands:
             name: picked.get(name, self._view.values[name].modelled_nbytes)
             for name in (*sets.live_in, *sets.weights, *sets.live_out)
         }
-        held = {name for name in moved if name in self._view.held and name not in picked}
+        kept = self._view.held | self._rounded_to_be_held(sets.ops)
+        held = {name for name in moved if name in kept and name not in picked}
         several = self._arch.fused_streams
         return Traffic(
             held={name: nbytes for name, nbytes in moved.items() if name in held},
             streams={name: nbytes for name, nbytes in moved.items() if name not in held},
             each=several.value if several is not None and len(section.groups) > 1 else 1.0,
         )
+
+    def _rounded_to_be_held(self, ops: Iterable[str]) -> set[str]:
+        """Return what casts narrow as it comes from memory, to be on chip as a whole."""
+        loads = (op for op in ops if op in self._view.loads)
+        return {
+            source
+            for cast in loads
+            for source in self._view.reads[cast]
+            if self._view.ops[cast].outputs[0] in self._view.held
+        }
 
     def seconds(self, op: str, pcus: int) -> float:
         """Return the seconds that so many compute units take for the work of an operator."""

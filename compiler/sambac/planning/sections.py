@@ -1,8 +1,9 @@
 """Sections: which fusion groups run together between two trips to memory.
 
 At O0 every group is a section. At O1 neighbouring groups of one module are, as far as the chip
-holds them. At O3 the whole line of groups is cut where the fewest sections and the least traffic
-come together: a section costs as much as the bytes that memory moves while one is launched.
+holds them, in the fewest sections. At O3 the whole line of groups is cut where the fewest sections
+and the least traffic come together: a section costs as much as the bytes that memory moves while
+one is launched.
 A plan says how many bytes cross between its sections, and how many have to.
 """
 
@@ -139,14 +140,12 @@ class _Planner:
     def modules(self) -> SectionPlan:
         """Neighbouring groups of one module are a section, as far as they fit."""
         modules = [self._module(index) for index in self._order]
-        kinds = [
-            (self._types[index], module or index)
-            for index, module in zip(self._order, modules, strict=True)
-        ]
-        _, starts = best_cuts(self._line(self._order, kinds), self._limits, _ANY_TRAFFIC)
+        kinds = [(self._types[index], modules[index] or index) for index in self._order]
+        cut = self._cheapest(kinds, _ANY_TRAFFIC)
+        first = [groups[0] for groups in cut.stretches()]
         groups = self._fusion.groups
-        names = _distinct(self._labelled(modules[start] or groups[start].name) for start in starts)
-        return self._plan(_Cut(self._order, tuple(starts)), names)
+        names = _distinct(self._labelled(modules[index] or groups[index].name) for index in first)
+        return self._plan(cut, names)
 
     def _labelled(self, name: str) -> str:
         """Return how a section of a module is called: by its stage too, where there are several."""
@@ -158,19 +157,26 @@ class _Planner:
         return self._numbered(_Cut(self._order, tuple(starts)))
 
     def fewest(self) -> SectionPlan:
-        """The cheapest cut of the better of two orders: the groups' own, and the model's."""
+        """The cheapest cut into sections of one type each."""
         whole = self.whole()
         if len(whole.sections) <= 1 and not whole.warnings:
             return whole
-        cost = self._launch_bytes()
+        return self._numbered(self._cheapest(self._types, self._launch_bytes()))
+
+    def _cheapest(self, kinds: Sequence[Hashable], launch: int) -> _Cut:
+        """Return the cheapest cut of the better of two orders: the groups' own, and the model's.
+
+        `kinds` are those of the groups, by number: a section is of one. A launch counts as so many
+        bytes.
+        """
         cheapest, cut = 0, None
         for order in (self._order, self._model_order()):
-            types = [self._types[index] for index in order]
-            total, starts = best_cuts(self._line(order, types), self._limits, cost)
+            line = self._line(order, [kinds[index] for index in order])
+            total, starts = best_cuts(line, self._limits, launch)
             if cut is None or total < cheapest:
                 cheapest, cut = total, _Cut(order, tuple(starts))
         assert cut is not None
-        return self._numbered(cut)
+        return cut
 
     def even(self, count: int) -> SectionPlan:
         """`count` sections of about equal length, or as many as there are groups."""

@@ -26,6 +26,8 @@ from pef import dtypes
 from pef.program import SectionType
 from pef.symbols import Shape
 
+_HALVES = frozenset(dtypes.BY_NAME[name].number for name in ("bfloat16", "float16"))
+
 
 class ValueRole(Enum):
     """Where a value comes from."""
@@ -151,24 +153,53 @@ class DataflowView:
     def rounds(self) -> dict[str, str]:
         """The casts that only narrow what another operator makes, each with that operator.
 
-        Kernels of the host have no narrow results; a device rounds as it writes.
+        Kernels of the host have no narrow results; a device rounds as it writes, and writes 16-bit
+        numbers in more bits where somebody outside is to have them so.
         """
-        found: dict[str, str] = {}
+        return {
+            cast: self.producer[source]
+            for cast, source in self._casts()
+            if source in self.producer
+            and (
+                self._grows(cast) < 0
+                or (self._grows(cast) > 0 and self.values[source].dtype in _HALVES)
+            )
+        }
+
+    @cached_property
+    def loads(self) -> dict[str, str]:
+        """The casts that only narrow float32 numbers from memory, each with who reads it first.
+
+        Kernels of the host want what they read in one type; a device rounds as it reads.
+        """
+        return {
+            cast: next(iter(self.placed.succ[cast]))
+            for cast, source in self._casts()
+            if source not in self.producer
+            and self.values[source].dtype == dtypes.FLOAT
+            and self._grows(cast) < 0
+            and self.placed.succ[cast]
+        }
+
+    def _casts(self) -> Iterator[tuple[str, str]]:
+        """Yield the casts that are no clones, each with what it reads."""
         for name, values in self.reads.items():
             op = self.ops[name]
-            if (op.op_type, op.domain, len(values)) != ("Cast", "", 1):
-                continue
-            maker = self.producer.get(values[0])
-            after, before = (self.values[each].nbytes or 0 for each in (op.outputs[0], values[0]))
-            if maker is not None and 0 < after < before:
-                found[name] = maker
-        return found
+            if (op.op_type, op.domain, len(values)) == ("Cast", "", 1):
+                yield name, values[0]
+
+    def _grows(self, cast: str) -> int:
+        """Return how many bytes a cast makes more than it reads; 0 where one size is open."""
+        made, read = self.ops[cast].outputs[0], self.reads[cast][0]
+        after, before = (self.values[name].nbytes or 0 for name in (made, read))
+        return after - before if after and before else 0
 
     def buffered(self, ops: Iterable[str]) -> set[str]:
-        """Return what `ops` read, but for what is only rounded by whoever of them makes it."""
+        """Return what `ops` read, but for what is only rounded by whoever makes or reads it."""
         members = set(ops)
         readers = (op for op in members if self.rounds.get(op) not in members)
-        return {value for op in readers for value in self.reads[op]}
+        loaded = {self.ops[op].outputs[0] for op in members if op in self.loads}
+        return {value for op in readers for value in self.reads[op]} - loaded
 
     def behind(self, value: str) -> tuple[str, ...]:
         """Return what a copy of a clone that makes `value` reads; else `value` itself."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from math import ceil, log2, log10
 
-from pef.text import human_time
+from pef.text import human_time, visible
 
 from .simulation import MODES, ScaledStep
 
@@ -51,10 +51,10 @@ class _Plot:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
             f'width="{_WIDTH}" height="{_HEIGHT}" role="img">'
         )
-        yield f"<title>{escape(title)}</title>"
+        yield f"<title>{escape(visible(title))}</title>"
         yield f"<style>{_STYLE}</style>"
         yield f'<rect class="paper" width="{_WIDTH}" height="{_HEIGHT}"/>'
-        yield f'<text class="title" x="{_LEFT}" y="24">{escape(title)}</text>'
+        yield f'<text class="title" x="{_LEFT}" y="24">{escape(visible(title))}</text>'
         yield f'<text x="{_LEFT}" y="43">time of a step, modelled</text>'
         yield from self._axes()
         alone = self._steps[0].sections

@@ -16,6 +16,7 @@ from typing import Any
 
 import pef
 from pef.costs import Estimate
+from pef.text import visible
 
 from .spans import OperatorSpan, Span
 
@@ -62,7 +63,7 @@ def _named(arch: str) -> Iterator[_Event]:
         (_MODELLED, f"modelled on {arch}"),
         (_MEMORY, f"memory of {arch} (modelled)"),
     ):
-        yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
+        yield {"name": "process_name", "ph": "M", "pid": process, "args": {"name": visible(name)}}
         yield {
             "name": "process_sort_index", "ph": "M", "pid": process,
             "args": {"sort_index": process},
@@ -77,8 +78,8 @@ def _named(arch: str) -> Iterator[_Event]:
 def _slice(process: int, name: str, category: str, start: int, duration: int) -> _Event:
     """Return a slice; `start` and `duration` are in ns."""
     return {
-        "name": name, "cat": category, "ph": "X", "ts": _us(start), "dur": _us(duration),
-        "pid": process, "tid": _SECTIONS,
+        "name": visible(name), "cat": visible(category), "ph": "X", "ts": _us(start),
+        "dur": _us(duration), "pid": process, "tid": _SECTIONS,
     }  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def _section_args(program: pef.Program, span: Span) -> _Event:
 
 def _operator_args(program: pef.Program, each: OperatorSpan) -> _Event:
     """Return what is modelled of an operator, too."""
-    args: _Event = {"call": each.call, "section": each.section, "op_type": each.op_type}
+    args: _Event = {"call": each.call, "section": each.section, "op_type": visible(each.op_type)}
     if each.node is None:
         return args
     groups = program.sections[each.section].groups

@@ -1,6 +1,7 @@
 """Programs and tables as a notebook shows them: a few lines of HTML, without scripts.
 
-Names come from files that nobody vouches for, so that every text is escaped.
+Names come from files that nobody vouches for, so that every text is escaped, and what would turn it
+around is shown.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from pef.program import Program
-from pef.text import Table, human_bytes, human_time, name_text, plural
+from pef.text import Table, human_bytes, human_time, name_text, plural, visible
 
 from .building import report
 from .rendering_summary import summary, whole
@@ -25,8 +26,8 @@ _LEFT, _RIGHT = "text-align:left;white-space:nowrap", "text-align:right"
 def program_html(program: Program) -> str:
     """Return what a notebook shows of a program: its summary, slowest sections, and regions."""
     found = report(program)
-    parts = [f"<p>{escape(summary(found))}</p>"]
-    parts += [f"<p><b>Warning:</b> {escape(warning)}</p>" for warning in found["warnings"]]
+    parts = [f"<p>{_shown(summary(found))}</p>"]
+    parts += [f"<p><b>Warning:</b> {_shown(warning)}</p>" for warning in found["warnings"]]
     parts += [
         table_html("Sections, the slowest first (time and units are modelled)", _slowest(found)),
         table_html("Regions", _regions(found)),
@@ -37,19 +38,23 @@ def program_html(program: Program) -> str:
 def table_html(title: str, table: Table, most: int = _ROWS) -> str:
     """Return the first rows of `table` under a title, with bars where it has shares."""
     head = "".join(
-        f'<th style="{_align(table, header)}">{escape(header)}</th>' for header in table.headers
+        f'<th style="{_align(table, header)}">{_shown(header)}</th>' for header in table.headers
     )
     rows = "".join(
         f"<tr>{''.join(_cells(table, at, row))}</tr>" for at, row in enumerate(table.rows[:most])
     )
     left = len(table.rows) - most
     more = f"<p>{escape(plural(left, 'row'))} more</p>" if left > 0 else ""
-    return f"<p><b>{escape(title)}</b></p><table><tr>{head}</tr>{rows}</table>{more}"
+    return f"<p><b>{_shown(title)}</b></p><table><tr>{head}</tr>{rows}</table>{more}"
+
+
+def _shown(text: str) -> str:
+    return escape(visible(text))
 
 
 def _cells(table: Table, at: int, row: Sequence[str]) -> Iterator[str]:
     for header, cell in zip(table.headers, row, strict=True):
-        shown = escape(cell)
+        shown = _shown(cell)
         if header in table.shares:
             share = min(table.shares[header][at], 1.0)
             bar = f'<span style="{_BAR.format(6 * share)}"></span>'

@@ -15,6 +15,8 @@ import json
 from importlib import resources
 from string import Template
 
+from pef.text import visible
+
 from .rows import Report
 
 _SCRIPTS = (
@@ -48,7 +50,7 @@ def _title(report: Report, against: Report | None) -> str:
         for each in (report, against)
         if each is not None
     ]
-    return " beside ".join(names)
+    return visible(" beside ".join(names))
 
 
 def _safe_json(data: object) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from pef.symbols import RegionKind
-from sambac.arch import builtin_archs, load_arch
+from sambac.arch import arch_text, builtin_archs, load_arch, parse_arch
+from sambac.arch.loading import _FIELDS
 from sambac.errors import CompileError
 
 CONSTANT = '{{value = {}, unit = "{}", origin = "assumed", source = "me"}}'
@@ -75,6 +77,17 @@ def test_every_constant_has_a_source(name: str):
     arch = load_arch(name)
     for constant in (arch.pcus, arch.peak_flops, arch.launch, arch.fill, *arch.regions.values()):
         assert len(constant.source) > 10
+
+
+@pytest.mark.parametrize("name", builtin_archs())
+def test_a_printed_description_tells_of_every_number(name: str):
+    text = arch_text(name)
+    assert parse_arch(text, name) == load_arch(name)
+    there, left_out = (
+        set(re.findall(pattern, text, re.MULTILINE)) for pattern in (r"^\[(\w+)\]", r"^# (\w+) +\[")
+    )
+    assert not there & left_out
+    assert there | left_out == set(_FIELDS)
 
 
 def test_a_users_file(load):

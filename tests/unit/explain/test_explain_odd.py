@@ -39,3 +39,12 @@ def test_everything_in_it_is_explained(name, level):
         assert found.facts
         assert all(fact.text and fact.topic for fact in found.facts)
         assert all(line.isprintable() for line in found.lines(79))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_headings_are_no_wider_than_the_terminal():
+    program = sambac.compile(_models()["test_lstm_defaults"], sambac.CompileOptions())
+    (found,) = explain(program)
+    lines = [*found.lines(40)]
+    assert max(map(len, lines)) <= 40
+    assert "  - " in "\n".join(lines)

@@ -184,3 +184,41 @@ def test_regions_by_cost_say_what_the_other_one_costs(tmp_path):
         said = _numbers(program, f"symbol:{symbol.name}", "Why it is in this region")
         assert said[0]["reason"] == ("spilled" if symbol in left else "main")
         assert said[1] == {"seconds": program.allocations[symbol.allocation].cost}
+
+
+def _why(program, op_type):
+    """Return why the first operator of a type is in its group, and what types are beside it."""
+    groups = [group for section in program.sections for group in section.groups]
+    found = next(g for g in groups if op_type in {op.op_type for op in g.operators})
+    (told,) = explain(program, f"operator:{found.operators[0].name}")
+    facts = [f for f in told.facts if f.topic.startswith("Why") and "reason" in f.numbers]
+    return facts[0].numbers["reason"], facts[0].text, [op.op_type for op in found.operators]
+
+
+def test_rounding_is_with_its_product(tmp_path):
+    program = net(tmp_path, layers=1, level="O0", precision="mixed")
+    reason, text, types = _why(program, "Gemm")
+    assert (reason, types) == ("cast", ["Cast", "Cast", "Gemm"])
+    assert "as it reads" in text
+    assert "as it writes" not in text
+
+
+def test_a_bias_is_with_its_product():
+    weights = [np.ones(shape, np.float32) for shape in ((8, 4), (4,))]
+    model = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "w0"], ["a"], name="product"),
+                helper.make_node("Add", ["a", "w1"], ["y"], name="bias"),
+            ],
+            "linear",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 8])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4])],
+            [numpy_helper.from_array(each, f"w{at}") for at, each in enumerate(weights)],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    reason, text, types = _why(sambac.compile(model, sambac.CompileOptions(level="O0")), "MatMul")
+    assert (reason, types) == ("bias", ["MatMul", "Add"])
+    assert "bias" in text

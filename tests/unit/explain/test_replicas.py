@@ -146,3 +146,4 @@ def test_a_plot_of_hostile_titles_and_of_one_count(tmp_path):
     root = ET.fromstring(plot(steps, "<script>&\"'"))
     texts = (element.text for element in root.iter() if element.tag.endswith("}text"))
     assert next(texts) == "<script>&\"'"
+    assert "\u202e" not in plot(steps, "\u202egnp.exe")

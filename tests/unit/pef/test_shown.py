@@ -11,16 +11,19 @@ import pef
 import sambac
 import sambarun
 from benchmarks.models import synthetic
+from pef.costs import Estimate
 from pef.report import report, whole
 from pef.report.notebook import table_html
 from pef.text import Table, human_time
 from sambac import CompileOptions
 from sambac.planning.plans import (
+    CostReport,
     FusionPlan,
     Group,
     MemoryPlan,
     Placement,
     ProgramPlan,
+    SectionCost,
     SectionPlan,
 )
 from sambac.planning.program import plan_program
@@ -93,6 +96,18 @@ def test_plans_show_themselves() -> None:
     assert repr(memory) == "<MemoryPlan: 1 buffer, DDR 64 B>"
     for plan in (fusion, sections, memory):
         balanced(plan._repr_html_())
+
+
+def test_costs_are_a_line() -> None:
+    costs = tuple(
+        SectionCost(
+            Estimate(latency=3e-6, limited_by="compute"), {f"op{at}": 1 for at in range(99)}
+        )
+        for _ in range(500)
+    )
+    told = repr(CostReport(costs, ("one",)))
+    assert told == "<CostReport: 500 sections, 1.5 ms modelled, 1 warning>"
+    assert len(repr(costs[0])) < 400, "without the units of each operator"
 
 
 def test_the_plan_of_a_program_shows_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:

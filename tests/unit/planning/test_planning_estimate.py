@@ -112,6 +112,20 @@ def test_what_is_kept_on_chip_is_moved_before_anything_streams():
     assert seconds[1] == pytest.approx(2 * seconds[0])
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_what_is_rounded_as_it_is_read_costs_what_it_would_unrounded(held: bool):
+    plain = chain(1, nbytes=10**9)
+    values = plain.values | {"x": replace(plain.values["v1"], name="x", nbytes=5 * 10**8)}
+    cast = OpFacts("cast", "Cast", "", ("w0",), ("x",))
+    product = replace(plain.ops["n0"], inputs=("v0", "x"), holds=("x",) * held)
+    rounded = replace(plain, values=values, ops={"cast": cast, "n0": product})
+    plain = replace(plain, ops={"n0": replace(plain.ops["n0"], holds=("w0",) * held)})
+    (found,), (wanted,) = (report(each, SN40L, "O0") for each in (rounded, plain))
+    assert (found.held, found.streams) == (wanted.held, wanted.streams)
+    assert (found.held > 0.0) is held
+    assert found.latency == pytest.approx(wanted.latency)
+
+
 def test_of_a_table_only_the_rows_that_are_picked_are_moved():
     view = chain(1, nbytes=10**6)
     values = {**view.values, "w0": replace(view.values["w0"], nbytes=10**12)}

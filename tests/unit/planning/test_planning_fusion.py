@@ -8,11 +8,13 @@ from pathlib import Path
 import networkx as nx
 import pytest
 
+from pef import dtypes
 from pef.program import SectionType
 from sambac.arch import load_arch
 from sambac.planning.check_fusion import check_fusion
 from sambac.planning.fusion import Contraction, plan_fusion
 from sambac.planning.plans import FusionPlan, Group
+from sambac.planning.resources import limits_of, use_of, value_use
 from sambac.planning.view import depth_first
 
 ARCH = load_arch("sn40l")
@@ -249,6 +251,82 @@ def test_o0_puts_a_narrowing_cast_to_what_it_narrows(make_view):
         sizes={"b": 32},
     )
     assert ops_of(plan_fusion(view, ARCH, "O0")) == [("one", "down"), ("up",), ("last",)]
+
+
+def typed(view, **kinds):
+    """Return `view` with other element types of some values, by name."""
+    named = {name: dtypes.BY_NAME[kind].number for name, kind in kinds.items()}
+    changed = {name: replace(view.values[name], dtype=number) for name, number in named.items()}
+    return replace(view, values={**view.values, **changed})
+
+
+@pytest.mark.parametrize("level", ["O0", "O1"])
+def test_a_cast_of_what_comes_from_memory_is_with_who_reads_it_first(make_view, level):
+    text = """
+        down: Cast(w) -> b
+        up*: Cast(b) -> c
+        one: MatMul(x, c) -> d
+        two: MatMul(d, c) -> e
+    """
+    view = make_view(text, sizes={"b": 32})
+    assert view.loads == {"down": "one"}
+    assert ops_of(plan_fusion(view, ARCH, level)) == [("down", "one"), ("two",)]
+    limits = limits_of(ARCH)
+    values = value_use(view, limits)
+    alone, both = (use_of(view, ops, limits, values) for ops in (("one",), ("down", "one")))
+    assert (both.pmus, both.sram) == (alone.pmus + 1, alone.sram), "no buffer, one more stream"
+
+
+@pytest.mark.parametrize(
+    ("source", "size"), [("float64", 32), ("int32", 32), ("float32", 64), ("float32", 128)]
+)
+def test_other_casts_of_what_comes_from_memory_stay_apart(make_view, source, size):
+    view = make_view("down: Cast(x) -> b\none: Relu(b) -> c", sizes={"b": size})
+    view = typed(view, x=source)
+    assert ops_of(plan_fusion(view, ARCH, "O0")) == [("down",), ("one",)]
+
+
+def test_a_cast_of_a_later_stage_stays_in_it(make_view):
+    types = {"one": SectionType.BCKWD}
+    view = make_view("down: Cast(x) -> b\none: Relu(b) -> c", sizes={"b": 32}, types=types)
+    assert ops_of(plan_fusion(view, ARCH, "O0")) == [("down",), ("one",)]
+
+
+@pytest.mark.parametrize(("kind", "together"), [("bfloat16", True), ("bool", False)])
+def test_halves_that_are_given_out_in_more_bits_are_with_who_makes_them(make_view, kind, together):
+    text = "one: MatMul(x, w) -> a\ndown: Cast(a) -> b\nup: Cast(b) -> c"
+    view = typed(make_view(text, sizes={"b": 32}), b=kind)
+    groups = [("one", "down", "up")] if together else [("one", "down"), ("up",)]
+    assert ops_of(plan_fusion(view, ARCH, "O0")) == groups
+
+
+@pytest.mark.parametrize(
+    ("bias", "factor", "more", "together"),
+    [
+        ((4,), (3, 4), "", True),
+        ((1, 4), (3, 4), "", True),
+        ((2, 4), (3, 4), "", False),  # a matrix
+        ((4,), (2, 3, 4), "", False),  # a batch of matrices
+        ((1,), (3, 4), "", False),
+        (None, (3, 4), "", False),
+        ((4,), (3, 4), "\nother: Neg(a) -> c", False),  # somebody else reads the product
+    ],
+)
+@pytest.mark.parametrize("kind", ["MatMul", "com.microsoft.FusedMatMul"])
+def test_o0_has_a_bias_with_its_product(make_view, bias, factor, more, together, kind):
+    view = make_view(f"one: {kind}(x, w) -> a\nbias: Add(a, w2) -> b{more}", outputs="b")
+    shapes = {"a": (2, 4), "b": (2, 4), "w2": bias, "w": factor}
+    values = {name: replace(facts, shape=shapes.get(name)) for name, facts in view.values.items()}
+    view = replace(view, values=values)
+    assert (("one", "bias") in ops_of(plan_fusion(view, ARCH, "O0"))) is together
+
+
+def test_o0_has_a_residual_of_one_row_apart(make_view):
+    view = make_view("first: Neg(y) -> r\none: MatMul(x, w) -> a\nadd: Add(a, r) -> b")
+    shapes = {"a": (1, 4), "b": (1, 4), "r": (1, 4), "w": (3, 4)}
+    values = {name: replace(facts, shape=shapes.get(name)) for name, facts in view.values.items()}
+    plan = plan_fusion(replace(view, values=values), ARCH, "O0")
+    assert sorted(ops_of(plan)) == [("add",), ("first",), ("one",)]
 
 
 @pytest.mark.parametrize("level", ["O0", "O1"])

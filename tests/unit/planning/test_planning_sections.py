@@ -55,6 +55,20 @@ def test_o0_has_a_section_for_each_operator(make_view):
     assert plan.traffic == plan.lower_bound == 4 * 64
 
 
+def test_o1_lines_groups_up_so_that_modules_stay_together(make_view):
+    """What turns a weight over is needed as late as what is looked up, and as far from its end."""
+    text = """
+        look: Gather(w1, x) -> a
+        turn: Neg(y) -> b
+        turn2: Neg(b) -> c
+        layer: MatMul(a, c) -> d
+    """
+    modules = {"look": "table", "turn": "layer", "turn2": "layer", "layer": "layer"}
+    plan, live_sets = planned(make_view(text, modules=modules), ARCH, "O1")
+    assert ops_of(live_sets) == [("look",), ("turn", "turn2", "layer")]
+    assert [section.name for section in plan.sections] == ["table", "layer"]
+
+
 def test_o3_has_one_section_where_the_chip_holds_all(make_view):
     plan, live_sets = planned(make_view(chain(5)), ARCH)
     assert (len(plan.sections), plan.traffic) == (1, 0)

@@ -177,6 +177,14 @@ def test_slices_one_after_another_are_not_taken_for_nested_ones(program):
     assert "displayTimeUnit" not in trace
 
 
+def test_names_that_would_turn_text_around_are_shown(program):
+    inner = OperatorSpan(0, 0, "\u202egnp.exe", "\u202eOp", None, 0, 1001)
+    named = replace(program, arch="\u202e")
+    trace = Profile({}, (Span(0, 0, "\u202e", "FWD", 0, 1001),), named, (inner,)).trace()
+    assert "\u202e" not in json.dumps(trace, ensure_ascii=False)
+    assert "\\u202egnp.exe" in {event["name"] for event in trace["traceEvents"]}
+
+
 def test_without_operators_there_are_sections_alone(program):
     with sambarun.load(program) as executable:
         profile = executable.profile({"h0": np.ones((4, 8), np.float32)})

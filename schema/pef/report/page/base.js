@@ -1,5 +1,6 @@
 // What every part of the page uses: elements, numbers as text, and how each number came about.
-// Names come from files that nobody vouches for: they become text nodes and attribute values, never markup.
+// Names come from files that nobody vouches for: they become text nodes and attribute values, never markup, and what
+// would turn the text around them, or be no sign at all, is shown by its code.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -16,15 +17,31 @@ function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
     if (value === null || value === undefined || value === false) continue;
     if (typeof value === "function") element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? "" : value);
+    else element.setAttribute(name, value === true ? "" : SHOWN.has(name) ? visible(value) : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.append(...shownNodes(children));
   return element;
 }
 
 function replaceChildren(element, ...children) {
-  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined));
+  element.replaceChildren(...shownNodes(children));
 }
+
+const shownNodes = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined)
+  .map((child) => typeof child === "string" ? visible(child) : child);
+
+// Attributes that people see or hear.
+const SHOWN = new Set(["aria-label", "title"]);
+const UNSEEN = /[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/gu;
+
+/** Text in which what has no sign of its own is written as its code, as commands show it in a terminal. */
+function visible(text) {
+  return text.replace(UNSEEN, (sign) => sign === "\n" ? sign : sign < " " ? CONTROLS[sign] ?? `\\x${codeOf(sign, 2)}`
+    : sign.split("").map((unit) => `\\u${codeOf(unit, 4)}`).join(""));
+}
+
+const CONTROLS = { "\t": "\\t", "\r": "\\r" };
+const codeOf = (unit, digits) => unit.charCodeAt(0).toString(16).padStart(digits, "0");
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
@@ -79,7 +96,8 @@ const stated = (number) => Number.isInteger(number) ? exact(number) : String(num
 const percent = (share) => share > 0 && share < 0.0005 ? "under 0.1 %" : `${(100 * share).toFixed(share < 0.0995 && share > 0 ? 1 : 0)} %`;
 const hex = (address) => `0x${address.toString(16)}`;
 const shapeText = (shape) => shape === null ? "?" : shape.length ? shape.map((size) => size ?? "?").join(" x ") : "scalar";
-const shortened = (text, most) => text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(text.length - Math.floor(most / 2))}`;
+const shortened = (text, most) => cut(visible(text), most);
+const cut = (text, most) => text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(text.length - Math.floor(most / 2))}`;
 const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
 const modelled = () => el("span", { class: "modelled", title: "an estimate of the cost model; nothing was measured" }, "modelled");
 
@@ -125,7 +143,7 @@ const tip = () => document.getElementById("tip");
 
 function showTip(event, text) {
   const box = tip();
-  box.textContent = text;
+  box.textContent = visible(text);
   box.hidden = false;
   const { innerWidth: width, innerHeight: height } = window;
   box.style.left = `${Math.min(event.clientX + 14, width - box.offsetWidth - 8)}px`;

@@ -18,8 +18,14 @@ function sectionDetails(page, section) {
   ];
 }
 
-const quoted = (word) => /^[\w.:/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
-const shellLines = (model, ...lines) => lines.map((line) => `sambac ${line.replace("FILE", () => quoted(model.name))}`).join("\n");
+const quoted = (word) => /^[\w.:/-]+$/.test(word) ? word : visible(word) === word ? `'${word.replaceAll("'", "'\\''")}'` : coded(word);
+
+/** A word with codes of its bytes where it has signs that cannot be seen, as bash and zsh read it. */
+function coded(word) {
+  const bytes = (sign) => [...new TextEncoder().encode(sign)].map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");
+  return `$'${word.replace(/[\\']/g, "\\$&").replace(UNSEEN, bytes)}'`;
+}
+const shellLines = (model, ...lines) => lines.map((line) => `sambac ${line.replace("FILE", () => quoted(model.file))}`).join("\n");
 
 function timePart(model, section) {
   const { terms } = section;

@@ -154,9 +154,10 @@ const ruler = new OffscreenCanvas(1, 1).getContext("2d");
 /** As much of a text as a section has room for, in letters of so many pixels. */
 function fitted(text, size) {
   ruler.font = `${size}px system-ui, sans-serif`;
-  let most = text.length;
-  while (most > 4 && ruler.measureText(shortened(text, most)).width > NODE.width - 10) most -= 1;
-  return shortened(text, most);
+  const shown = visible(text);
+  let most = shown.length;
+  while (most > 4 && ruler.measureText(cut(shown, most)).width > NODE.width - 10) most -= 1;
+  return cut(shown, most);
 }
 
 function sectionTip(section, times) {

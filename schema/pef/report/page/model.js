@@ -21,7 +21,7 @@ function modelOf(report) {
     regions: new Map(report.regions.map((row) => [row.name, row])),
     writers: symbols.map(() => []), readers: symbols.map(() => []),
     calls: sections.map(() => []), before: sections.map(() => new Map()), after: sections.map(() => new Map()),
-    name: report.file ? report.file.name : report.source.name || "program",
+    ...named(report.file ? report.file.name : report.source.name || "program"),
   };
   for (const section of sections) {
     for (const symbol of new Set(section.outputs)) model.writers[symbol].push(section.id);
@@ -39,6 +39,8 @@ function modelOf(report) {
   return model;
 }
 
+/** How a file is called in commands, and how the page calls it, which tells it from another of its name. */
+const named = (name) => ({ file: name, name });
 const numberOf = (model, name) => model.device.has(name) ? model.device.get(name).value : null;
 
 /** Who writes or reads a pack does so with its parts, and who writes or reads a part with a part of the pack. */

@@ -24,7 +24,7 @@ function tableOf(key, columns, rows, { choose = null, chosen = () => false } = {
   function draw() {
     const order = orders.get(key);
     heads.forEach((head, at) => head.setAttribute("aria-sort", order?.at === at ? (order.down ? "descending" : "ascending") : "none"));
-    heads.forEach((head, at) => { head.textContent = columns[at].name + (order?.at === at ? (order.down ? " ▾" : " ▴") : ""); });
+    heads.forEach((head, at) => { head.textContent = visible(columns[at].name) + (order?.at === at ? (order.down ? " ▾" : " ▴") : ""); });
     ordered = order && columns[order.at] ? [...rows].sort((a, b) => compared(columns[order.at].value(a), columns[order.at].value(b)) * (order.down ? -1 : 1)) : rows;
     shown = 0;
     drawn = [];
