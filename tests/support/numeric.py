@@ -28,6 +28,7 @@ NUMERIC = (
     "e2e/test_calls_that_differ.py",
     "e2e/test_files_that_train.py",
     "e2e/test_graphs_that_train.py",
+    "e2e/test_log_sigmoids.py",
     "e2e/test_meters_of_calls.py",
     "e2e/test_number_*.py",
     "e2e/test_odd_kernels.py",

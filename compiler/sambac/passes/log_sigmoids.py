@@ -2,9 +2,9 @@
 
     Log(Sigmoid(x))  ->  -Softplus(-x)    x in float32
 
-onnxruntime's kernel gives sigmoids that are up to 8e-8 off, whatever they are: below -18 they are 0,
-and their logarithms infinite, with gradients that are no numbers, where PyTorch's go down to -87.
-The losses of probabilities take such logarithms.
+onnxruntime's kernel gives sigmoids that are up to 8e-8 off, whatever they are: below -18 they are
+0, and their logarithms infinite, with gradients that are no numbers, where PyTorch's go down to
+-87. The losses of probabilities take such logarithms.
 """
 
 from __future__ import annotations
