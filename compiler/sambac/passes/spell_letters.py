@@ -112,9 +112,7 @@ class SpellLetters(RulePass):
     """Spell sums of products, without what is broadcast along a letter; infer shapes anew then."""
 
     name: ClassVar[str] = "spell_letters"
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
-        "Einsum": (spell_ellipses, drop_broadcast)
-    }
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Einsum": (spell_ellipses, drop_broadcast)}
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model` in place; a result of the right size may show what else is broadcast."""

@@ -48,9 +48,7 @@ def einsum(
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     ellipses = [term.find(_ELLIPSIS) for term in terms]
     ranks = [0 if x.shape is None else len(x.shape) for x in tensors]
-    axes = [
-        rank - len(term) + len(_ELLIPSIS) for rank, term in zip(ranks, terms, strict=True)
-    ]
+    axes = [rank - len(term) + len(_ELLIPSIS) for rank, term in zip(ranks, terms, strict=True)]
     most = max((n for n, at in zip(axes, ellipses, strict=True) if at >= 0), default=0)
     aligned = [
         op.Unsqueeze(x, constant(np.arange(at, at + most - n))) if at >= 0 and n < most else x
