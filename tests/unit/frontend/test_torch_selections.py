@@ -33,7 +33,7 @@ class Net(nn.Module):
 def _scaled(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     y[y < 0] *= 0.1
     y[y > 0.5] = y[y > 0.5] * 0 + 1
-    return y, (y[b > 0] > 0).float().sum()
+    return y, (y[b > 0] > 0).to(y.dtype).sum()
 
 
 def _from_another(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:

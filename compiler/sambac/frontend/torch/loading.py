@@ -153,7 +153,8 @@ def _export(
     training = options.train and states is None
     require_common_generator(program, name)
     program = functional(program, name, training=training)
-    keep_sizes(program)
+    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
+        keep_sizes(program)
     leave_generators_out(program)
     give_one_type(program)
     give_axes(program)

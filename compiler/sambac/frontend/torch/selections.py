@@ -54,8 +54,6 @@ _SUMMED = (torch.float32, torch.float64)
 def keep_sizes(program: ExportedProgram) -> None:
     """Rewrite selections by masks in `program`, which is functional, that can keep all places."""
     graph = program.graph_module.graph
-    if not graph.find_nodes(op="call_function", target=_INDEX):
-        return
     _leave_out_broadcasts(graph)
     for mask in _masks(graph):
         found = _selection(graph, mask)
