@@ -177,3 +177,14 @@ def test_a_table_of_unknown_zeros_is_refused() -> None:
         { y = com.microsoft.QLinearWhere(c, a, s, z, a, s, z, one, no) }"""
     with pytest.raises(sambac.CompileError, match="operands 3 and 6 are no constants"):
         _results(text, {}, "O3")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_sums_over_the_axes_of_an_ellipsis(level: str) -> None:
+    """The kernel has none: it failed in a run."""
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((2, 3, 4)), rng.standard_normal((2, 1, 4))
+    text = """(float[2, 3, 4] x, float[2, 1, 4] y) => (z)
+        { z = Einsum <equation = "...i,...i->i"> (x, y) }"""
+    feeds = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
+    assert_near(_results(text, feeds, level)["z"], np.einsum("abi,abi->i", x, np.tile(y, (3, 1))))

@@ -1,15 +1,19 @@
 """Sums of products in which a letter has one size.
 
     Einsum("ij,jk->ik", x [2, 1], y [3, 4])  ->  Einsum("i,jk->ik", Reshape(x), y)
+    Einsum("...i,...i->", x [2, 3], y [2, 3])  ->  Einsum("ai,ai->", x, y)
 
 A letter of size 1 in one term and of another size in another one is broadcast. Inference of shapes
-gives the result the size of the first term that has the letter, 1 where that is broadcast.
+gives the result the size of the first term that has the letter, 1 where that is broadcast. Of an
+ellipsis that the result lacks the kernel has no sum. One that it has is a batch of matrix products,
+which only letters are taken for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_letters
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +26,35 @@ from .infer_shapes import infer
 from .rewriting import Rule, RulePass
 
 _Size = int | str | ir.SymbolicDim | None
+
+
+_ELLIPSIS = "..."
+
+
+def spell_ellipses(editor: Editor, node: ir.Node) -> str | None:
+    """Give the axes of ellipses letters."""
+    terms, arrow, result = text_attribute(node, "equation", "").replace(" ", "").partition("->")
+    letters = terms.split(",")
+    shapes = [_sizes(value) for value in node.inputs]
+    if _ELLIPSIS not in terms or any(shape is None for shape in shapes):
+        return "no term has an ellipsis, or operands are of unknown rank"
+    repeats = any(len({*term} - {"."}) < len(term.replace(_ELLIPSIS, "")) for term in letters)
+    if repeats and (_ELLIPSIS in result or not arrow):
+        return "a term repeats a letter"  # and could not leave out an axis that is broadcast
+    covered = {
+        len(shape or ()) - len(term) + len(_ELLIPSIS)
+        for term, shape in zip(letters, shapes, strict=True)
+        if _ELLIPSIS in term
+    }
+    free = [letter for letter in ascii_letters if letter not in terms]
+    if len(covered) > 1 or max(covered) > len(free):
+        return "ellipses are of several lengths, or there are not enough letters"
+    spelled = "".join(free[: covered.pop()])
+    if not arrow:
+        result = _ELLIPSIS + _implicit(terms)
+    equation = f"{terms}->{result}".replace(_ELLIPSIS, spelled)
+    editor.replace(node, "Einsum", *node.inputs, equation=equation)
+    return None
 
 
 def drop_broadcast(editor: Editor, node: ir.Node) -> str | None:
@@ -38,8 +71,8 @@ def drop_broadcast(editor: Editor, node: ir.Node) -> str | None:
     dropped = {letter for letter, found in sizes.items() if 1 in found and set(found) != {1}}
     if not dropped:
         return "no letter is broadcast"
-    if not arrow:  # what is summed are letters that several terms have
-        result = "".join(sorted(letter for letter in sizes if terms.count(letter) == 1))
+    if not arrow:
+        result = _implicit(terms)
     operands, spelled = [], []
     for value, term, shape in zip(node.inputs, letters, shapes, strict=True):
         gone = [at for at, size in enumerate(shape or ()) if size == 1 and term[at] in dropped]
@@ -47,6 +80,11 @@ def drop_broadcast(editor: Editor, node: ir.Node) -> str | None:
         spelled.append("".join(c for at, c in enumerate(term) if at not in gone))
     editor.replace(node, "Einsum", *operands, equation=f"{','.join(spelled)}->{result}")
     return None
+
+
+def _implicit(terms: str) -> str:
+    """Return the letters of a result that is not written: those that are in one term, once."""
+    return "".join(sorted(c for c in {*terms} if c.isalpha() and terms.count(c) == 1))
 
 
 def _sizes(value: ir.Value | None) -> Sequence[_Size] | None:
@@ -71,10 +109,10 @@ def _without(editor: Editor, value: ir.Value | None, axes: Sequence[int]) -> ir.
 
 @dataclass(frozen=True)
 class SpellLetters(RulePass):
-    """Leave out of sums of products what is broadcast along a letter; infer shapes anew then."""
+    """Spell sums of products, without what is broadcast along a letter; infer shapes anew then."""
 
     name: ClassVar[str] = "spell_letters"
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Einsum": (drop_broadcast,)}
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Einsum": (spell_ellipses, drop_broadcast)}
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model` in place; a result of the right size may show what else is broadcast."""

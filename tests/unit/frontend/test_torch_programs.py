@@ -9,7 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from near import assert_near
 from torch import nn
+from torch.ao.nn.quantized import FloatFunctional, FXFloatFunctional
 from torch.ao.quantization import quantize_dynamic
 from torch.nn import functional
 from torch_runs import (
@@ -253,6 +255,24 @@ def test_quantised_layers_are_refused(layer: type[nn.Module]) -> None:
     for options in (_PLAIN, _TRAIN):
         with pytest.raises(CompileError, match=r"^0 is a quantised layer .* before it was quant"):
             load(module, options, (_ROW,))
+
+
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own
+@pytest.mark.parametrize("kind", [FloatFunctional, FXFloatFunctional])
+def test_operators_that_wait_to_be_quantised_are_plain(kind: type[nn.Module]) -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.skip = nn.Linear(3, 3), kind()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.skip.cat([self.skip.add_relu(x, self.layer(x)), x], 1)
+
+    module = Residual()
+    want = module.double()(_ROW.double()).detach().numpy()
+    for options in (_PLAIN, _TRAIN):
+        source = load(module.float(), options, (_ROW,))
+        assert_near(run(source.model, {"x": _ROW.numpy()})["output"], want)
 
 
 @pytest.mark.filterwarnings("ignore")  # PyTorch warns of its own

@@ -51,6 +51,9 @@ _QUANTIZED = (
 )
 """Where PyTorch has its quantised layers; those that only pretend (qat) are plain modules."""
 
+_UNQUANTIZED = ("FloatFunctional", "FXFloatFunctional")
+"""Modules that lie there too, and compute on floats until a converter takes them out."""
+
 # Where it happens -> what to tell the user.
 _LOST: tuple[tuple[object, str, str], ...] = (
     (torch.Tensor, "register_hook", "changes gradients with a hook on a tensor"),
@@ -190,9 +193,10 @@ def require_python(module: torch.nn.Module) -> None:
                 f"{name} was made by torch.jit.trace or torch.jit.script, whose code cannot be "
                 "recorded; give the torch.nn.Module that it was made from"
             )
-        if type(part).__module__.startswith(_QUANTIZED):
+        kind = type(part)
+        if kind.__module__.startswith(_QUANTIZED) and kind.__name__ not in _UNQUANTIZED:
             raise CompileError(
-                f"{name} is a quantised layer of PyTorch ({type(part).__name__}), whose weights "
+                f"{name} is a quantised layer of PyTorch ({kind.__name__}), whose weights "
                 "cannot be read; give the module as it was before it was quantised"
             )
 

@@ -40,6 +40,7 @@ from .inputs import Shapes, example_of, module_name
 from .memory import Told, tell
 from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .one_step import one_step_for_all
+from .selections import keep_sizes
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
 from .strided import in_order_of_memory
@@ -152,6 +153,8 @@ def _export(
     training = options.train and states is None
     require_common_generator(program, name)
     program = functional(program, name, training=training)
+    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
+        keep_sizes(program)
     leave_generators_out(program)
     give_one_type(program)
     give_axes(program)

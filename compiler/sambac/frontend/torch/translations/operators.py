@@ -294,6 +294,14 @@ def floating(translate: Translation) -> Translation:
     return _promoted(translate, KINDS.INT_TO_FLOAT)
 
 
+def alike(tensors: Sequence[ir.Value]) -> list[ir.Value]:
+    """Return tensors of equal ranks in their common type."""
+    given = [_example(tensor) for tensor in tensors]
+    _, wanted = elementwise_dtypes(*given, type_promotion_kind=KINDS.DEFAULT)
+    dtype = tensor_adapters.from_torch_dtype(wanted)
+    return [converted(tensor, dtype) for tensor in tensors]
+
+
 def _promoted(translate: Translation, kind: KINDS) -> Translation:
     def call(*operands: ir.Value | float | None, **settings: object) -> ir.Value:
         given = [_example(operand) for operand in operands if operand is not None]

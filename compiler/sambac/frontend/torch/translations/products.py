@@ -15,6 +15,7 @@ from onnxscript.function_libs.torch_lib.ops.nn import aten_linear
 from .operators import constant, number, op
 
 _AS_IT_IS = -1
+_ELLIPSIS = "..."
 _WHOLE = frozenset(
     getattr(ir.DataType, name) for name in ("INT8", "INT16", "INT32", "INT64", "UINT8")
 )
@@ -38,6 +39,22 @@ def added(translate: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
         return translate(number(0.0, left) if beta == 0 else x, left, right, beta, alpha)
 
     return call
+
+
+def einsum(
+    equation: str, tensors: Sequence[ir.Value], path: Sequence[int] | None = None
+) -> ir.Value:
+    """Return the sum of products of `tensors`; only in PyTorch an ellipsis may have fewer axes."""
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    ellipses = [term.find(_ELLIPSIS) for term in terms]
+    ranks = [0 if x.shape is None else len(x.shape) for x in tensors]
+    axes = [rank - len(term) + len(_ELLIPSIS) for rank, term in zip(ranks, terms, strict=True)]
+    most = max((n for n, at in zip(axes, ellipses, strict=True) if at >= 0), default=0)
+    aligned = [
+        op.Unsqueeze(x, constant(np.arange(at, at + most - n))) if at >= 0 and n < most else x
+        for x, n, at in zip(tensors, axes, ellipses, strict=True)
+    ]
+    return op.Einsum(*aligned, equation=equation)
 
 
 def linear(x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:

@@ -1,4 +1,4 @@
-"""Stacks of tensors of few axes, whose inputs the exporter loses; diagonals, read and written."""
+"""Stacks of tensors, whose types and first axes the exporter loses; diagonals, read and written."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .operators import constant, lengths, merged, op, rank, size, sizes, typed, with_axes
+from .operators import alike, constant, lengths, merged, op, rank, size, sizes, typed, with_axes
 from .scatter import index_put
+
+
+def stack(tensors: Sequence[ir.Value], dim: int = 0) -> ir.Value:
+    """Join tensors along a new axis `dim`."""
+    return op.Concat(*(op.Unsqueeze(value, [dim]) for value in alike(tensors)), axis=dim)
 
 
 def hstack(tensors: Sequence[ir.Value]) -> ir.Value:
     """Join tensors along their second axis, or those of one axis along it."""
-    parts = [_with_first(value, 1) for value in tensors]
+    parts = alike([_with_first(value, 1) for value in tensors])
     return op.Concat(*parts, axis=min(1, rank(parts[0]) - 1))
 
 
 def vstack(tensors: Sequence[ir.Value]) -> ir.Value:
     """Join tensors along their first axis; those of one axis are rows."""
-    return op.Concat(*(_with_first(value, 2) for value in tensors), axis=0)
+    return op.Concat(*alike([_with_first(value, 2) for value in tensors]), axis=0)
 
 
 def dstack(tensors: Sequence[ir.Value]) -> ir.Value:
     """Join tensors along their third axis, which those of fewer axes get."""
-    return op.Concat(*(_with_last(_with_first(value, 2), 3) for value in tensors), axis=2)
+    return op.Concat(*alike([_with_last(_with_first(v, 2), 3) for v in tensors]), axis=2)
 
 
 def column_stack(tensors: Sequence[ir.Value]) -> ir.Value:
     """Join tensors along their second axis; those of one axis are columns."""
-    return op.Concat(*(_with_last(value, 2) for value in tensors), axis=1)
+    return op.Concat(*alike([_with_last(value, 2) for value in tensors]), axis=1)
 
 
 def at_least(axes: int) -> Callable[[Sequence[ir.Value]], tuple[ir.Value, ...]]:

@@ -39,7 +39,7 @@ from .normalization import (
 )
 from .norms import cdist, euclidean
 from .operators import common, floating, stop
-from .products import added, addmm, linear, product
+from .products import added, addmm, einsum, linear, product
 from .randomness import bernoulli
 from .recurrent import lstm, rnn
 from .windows import adaptive_average_pool, adaptive_max_pool, average_pool, convolution, pad
@@ -58,6 +58,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.binary_cross_entropy_with_logits.default: losses.binary_cross_entropy_with_logits,
     _aten.convolution.default: convolution,
     _aten.cross_entropy_loss.default: losses.cross_entropy,
+    _aten.einsum.default: einsum,
     _aten.embedding.default: looked_up,
     _aten.embedding_bag.padding_idx: embedding_bag,
     _aten.linear.default: linear,
@@ -77,6 +78,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._adaptive_avg_pool3d.default: adaptive_average_pool,
     _aten._cdist_forward.default: cdist,
     _aten._euclidean_dist.default: euclidean,
+    _aten._is_all_true.default: core.aten_all,
+    _aten._is_any_true.default: empties.any_true,
     _aten._safe_softmax.default: norms.safe_softmax,
     _aten._upsample_bicubic2d_aa.default: sampling.antialiased("bicubic"),
     _aten._upsample_bilinear2d_aa.default: sampling.antialiased("bilinear"),
@@ -263,6 +266,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.unsafe_split.Tensor: empties.split,
     _aten.squeeze.dim: stacking.squeeze,
     _aten.squeeze.dims: stacking.squeeze,
+    _aten.stack.default: stacking.stack,
     _aten.std.correction: norms.std_correction,
     _aten.std.default: norms.std,
     _aten.std.dim: norms.std_dim,

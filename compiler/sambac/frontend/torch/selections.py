@@ -1,0 +1,279 @@
+"""What a mask selects, computed at all places, where it goes back to them or is summed up.
+
+    y[m] = f(x[m], z[m])   ->  y = where(m, f(x', z'), y)
+    f(x[m]).sum()          ->  where(m, f(x'), 0).sum()
+    f(x[m]).mean()         ->  where(m, f(x'), 0).sum() / m.sum()
+
+for an `f` of one element at a time. The size of x[m] depends on values, which a program cannot
+have. x' is x where the mask is true, and elsewhere the first element that is selected, 1 if none
+is: `f` and its slope are infinite nowhere where they are not so of what is selected. What is read
+otherwise stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+
+_aten = torch.ops.aten
+_INDEX, _PUT, _SIZE = _aten.index.Tensor, _aten.index_put.default, _aten.sym_size.int
+_SUM, _MEAN = _aten.sum.default, _aten.mean.default
+_ALIKE = (
+    _aten._to_copy.default,
+    _aten.clone.default,
+    _aten.detach.default,
+    _aten.floor_divide.default,
+    _aten.ones_like.default,
+    _aten.where.Scalar,
+    _aten.where.ScalarOther,
+    _aten.where.ScalarSelf,
+    _aten.zeros_like.default,
+)
+"""Operators of one element at a time that PyTorch does not call so."""
+_METADATA = _aten._assert_tensor_metadata.default
+_CHECKS = (_aten._assert_scalar.default, _aten.sym_constrain_range_for_size.default, _METADATA)
+_LOSSES = (
+    _aten.binary_cross_entropy_with_logits.default,
+    _aten.huber_loss.default,
+    _aten.l1_loss.default,
+    _aten.mse_loss.default,
+    _aten.smooth_l1_loss.default,
+)
+_NONE, _AVERAGE = 0, 1
+"""What PyTorch calls the reductions of losses: of none of the elements, their mean."""
+_SUMMED = (torch.float32, torch.float64)
+
+
+def keep_sizes(program: ExportedProgram) -> None:
+    """Rewrite selections by masks in `program`, which is functional, that can keep all places."""
+    graph = program.graph_module.graph
+    _leave_out_broadcasts(graph)
+    for mask in _masks(graph):
+        found = _selection(graph, mask)
+        if found is not None:
+            _rewrite(graph, found)
+
+
+def _leave_out_broadcasts(graph: fx.Graph) -> None:
+    """Let readers of what is broadcast to its own shape, as losses do, read that."""
+    for node in graph.find_nodes(op="call_function", target=_aten.broadcast_tensors.default):
+        for part in tuple(node.users):
+            source = node.args[0][part.args[1]]
+            if str(part.meta["val"].shape) == str(source.meta["val"].shape):
+                part.replace_all_uses_with(source)
+                graph.erase_node(part)
+        if not node.users:
+            graph.erase_node(node)
+
+
+def _masks(graph: fx.Graph) -> list[fx.Node]:
+    """Return what may be a mask; where two are the same operator of the same, one stands for it."""
+    found: dict[str, fx.Node] = {}
+    for node in [node for node in graph.nodes if _is_mask(node)]:
+        operator = node.target
+        if not isinstance(operator, OpOverload) or not _is_pointwise(operator):
+            found[node.name] = node
+            continue
+        key = f"{operator} {node.args} {node.kwargs}"
+        if found.setdefault(key, node) is not node:
+            node.replace_all_uses_with(found[key])
+            graph.erase_node(node)
+    return [*found.values()]
+
+
+def _is_pointwise(operator: OpOverload) -> bool:
+    tags = operator.tags
+    return torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """What is computed of what `mask` selects: operators on elements, and what ends them."""
+
+    mask: fx.Node
+    members: tuple[fx.Node, ...]
+    ends: tuple[fx.Node, ...]
+    checks: tuple[fx.Node, ...]
+
+
+def _is_mask(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.dtype is torch.bool and value.dim() > 0
+
+
+def _selection(graph: fx.Graph, mask: fx.Node) -> _Selection | None:
+    """Return what is computed of what `mask` selects, None if something reads it otherwise."""
+    members: dict[fx.Node, None] = {}
+    ends: list[fx.Node] = []
+    checks: dict[fx.Node, None] = {}
+    for node in graph.nodes:
+        inputs = node.all_input_nodes
+        if _selects(node, mask) or _is_of_elements(node, members):
+            members[node] = None
+        elif not any(item in members or item in checks for item in inputs):
+            continue
+        elif _is_end(node, mask, members):
+            ends.append(node)
+        elif node.target is _METADATA or _counts(node) or all(item in checks for item in inputs):
+            checks[node] = None
+        else:
+            return None
+    is_read = any(not node.users and node.target not in _CHECKS for node in checks)
+    if not ends or is_read or not all(map(_is_fixed, members)):
+        return None
+    return _Selection(mask, tuple(members), tuple(ends), tuple(checks))
+
+
+def _selects(node: fx.Node, mask: fx.Node) -> bool:
+    return node.target is _INDEX and bool(node.args[1] == [mask])
+
+
+def _counts(node: fx.Node) -> bool:
+    """Tell whether `node` is the size of the axis along which elements are selected."""
+    return node.target is _SIZE and bool(node.args[1] == 0)
+
+
+def _is_fixed(node: fx.Node) -> bool:
+    """Tell whether the sizes of all axes but the first are known."""
+    return all(isinstance(size, int) for size in node.meta["val"].shape[1:])
+
+
+def _is_end(node: fx.Node, mask: fx.Node, members: dict[fx.Node, None]) -> bool:
+    """Tell whether `node` puts back what is selected, or sums it up."""
+    inputs = node.all_input_nodes
+    if node.target is _PUT and len(node.args) == len(("x", "indices", "values")):
+        x, indices, values = node.args
+        return (
+            indices == [mask]
+            and isinstance(x, fx.Node)
+            and isinstance(values, fx.Node)
+            and [item for item in inputs if item in members] == [values]
+            and _rank(values) == 1 + _rank(x) - _rank(mask)
+        )
+    return (
+        node.target in (_SUM, _MEAN, *_LOSSES)
+        and not node.kwargs
+        and (node.target not in _LOSSES or _reduction(node)[1] != _NONE)
+        and all(item in members and item.meta["val"].dtype in _SUMMED for item in inputs)
+        and len({_rank(item) for item in inputs}) == 1
+    )
+
+
+def _reduction(node: fx.Node) -> tuple[list[Any], int]:
+    """Return the arguments of a loss, of which it then reduces none, and what it did."""
+    assert isinstance(node.target, OpOverload)
+    arguments = node.target._schema.arguments
+    given: list[Any] = [*node.args, *(item.default_value for item in arguments[len(node.args) :])]
+    at = [item.name for item in arguments].index("reduction")
+    reduction, given[at] = given[at], _NONE
+    assert isinstance(reduction, int)
+    return given, reduction
+
+
+def _is_of_elements(node: fx.Node, members: dict[fx.Node, None]) -> bool:
+    """Tell whether `node` computes each element of its result from those at the same place."""
+    if not any(item in members for item in node.all_input_nodes):
+        return False
+    operator, values = node.target, [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    if not isinstance(operator, OpOverload) or not (operator in _ALIKE or _is_pointwise(operator)):
+        return False
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        return False
+    ranks = {_rank(item) for item in node.all_input_nodes if item in members}
+    # What lies beside it is broadcast along what is selected.
+    return len(ranks) == 1 and all(
+        item in members or _rank(item) < min(ranks) for item in node.all_input_nodes
+    )
+
+
+def _tail(node: fx.Node, mask: fx.Node) -> list[int]:
+    """Return the sizes of the axes of `node` that are behind those of `mask`."""
+    return [*node.meta["val"].shape[_rank(mask) :]]
+
+
+def _rank(node: fx.Node) -> int:
+    value: torch.Tensor = node.meta["val"]
+    return value.dim()
+
+
+def _rewrite(graph: fx.Graph, found: _Selection) -> None:
+    """Put operators of all places where those of what is selected are."""
+    for check in reversed(found.checks):
+        graph.erase_node(check)
+    whole: dict[fx.Node, fx.Node] = {}
+    first: list[fx.Node] = []
+    for node in (*found.members, *found.ends):
+        put = _putter(graph, node)
+        if _selects(node, found.mask):
+            whole[node] = _filled(put, node, found.mask, first)
+        elif node in found.members:
+            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
+            whole[node] = put(node.target, *args, **kwargs)
+        else:
+            node.replace_all_uses_with(_end(put, node, found.mask, whole))
+    for node in (*reversed(found.ends), *reversed(found.members)):
+        graph.erase_node(node)
+
+
+_Put = Callable[..., fx.Node]
+
+
+def _putter(graph: fx.Graph, before: fx.Node) -> _Put:
+    """Return what puts an operator in front of a node, of which it has the place."""
+
+    def put(operator: Callable[..., object], *args: Any, **kwargs: Any) -> fx.Node:
+        with graph.inserting_before(before):
+            node = graph.call_function(operator, args, kwargs)
+        given, named = fx.map_arg((args, kwargs), lambda item: item.meta["val"])
+        node.meta = {**before.meta, "val": operator(*given, **named)}
+        return node
+
+    return put
+
+
+def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx.Node:
+    """Return what `node` selects from, with its first selected element where it selects none."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    if not first:
+        flat = put(_aten.reshape.default, mask, [-1])
+        number = put(_aten._to_copy.default, flat, dtype=torch.int32)
+        first += [put(_aten.argmax.default, number, 0, True), put(_aten.any.default, mask)]
+    place, is_there = first
+    tail = _tail(source, mask)
+    rows = put(_aten.reshape.default, put(_aten.detach.default, source), [-1, *tail])
+    row = put(_aten.reshape.default, put(_aten.index_select.default, rows, 0, place), tail)
+    ones = put(_aten.ones_like.default, row)
+    filling = put(_aten.where.self, is_there, row, ones)
+    return put(_aten.where.self, _spread(put, mask, source), source, filling)
+
+
+def _spread(put: _Put, mask: fx.Node, over: fx.Node) -> fx.Node:
+    """Return `mask` with axes of one element behind its own, as many as `over` has."""
+    for _ in range(_rank(over) - _rank(mask)):
+        mask = put(_aten.unsqueeze.default, mask, -1)
+    return mask
+
+
+def _end(put: _Put, node: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node]) -> fx.Node:
+    """Return what stands for `node`, which puts back what is selected, or sums it up."""
+    if node.target is _PUT:
+        values = whole[node.all_input_nodes[-1]]
+        return put(_aten.where.self, _spread(put, mask, values), values, node.args[0])
+    operator, values = node.target, whole[node.all_input_nodes[0]]
+    if operator in _LOSSES:
+        given, reduction = _reduction(node)
+        values = put(operator, *fx.map_arg(given, lambda n: whole[n]))
+        operator = _MEAN if reduction == _AVERAGE else _SUM
+    total = put(_SUM, put(_aten.where.ScalarOther, _spread(put, mask, values), values, 0.0))
+    if operator is _SUM:
+        return total
+    count = put(_aten.mul.Tensor, put(_SUM, mask), prod(_tail(values, mask)))
+    return put(_aten.div.Tensor, total, count)

@@ -1,0 +1,126 @@
+"""What masks select, with sizes that depend on values: results and gradients beside PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import Tensor, nn
+from torch.nn import functional
+
+import sambac
+import sambarun
+from sambac.errors import CompileError
+
+Function = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+
+_A, _B = (torch.randn(3, 4, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+
+
+class Net(nn.Module):
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        self.function = function
+        self.w = nn.Parameter(torch.tensor([0.5, -1.5, 2.0, 1.0]))
+
+    def forward(self, a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        return self.function(a * self.w, b, self.w)
+
+
+def _scaled(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    y[y < 0] *= 0.1
+    y[y > 0.5] = y[y > 0.5] * 0 + 1
+    return y, (y[b > 0] > 0).to(y.dtype).sum()
+
+
+def _from_another(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    mask, other = b > 0, torch.zeros_like(b)
+    y[mask] = y[mask] * 2 + torch.log(b[mask])
+    other[~mask] = -y[~mask] * y.sum()
+    return y, other
+
+
+def _summed(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    mask = b > 0
+    chosen = y[mask]
+    return chosen.sum() + (chosen - b[mask]).square().mean(), y[y > 0].log().mean()
+
+
+def _losses(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    mask = b > 0
+    binary = functional.binary_cross_entropy_with_logits
+    return (
+        functional.mse_loss(y[mask], b[mask]),
+        functional.l1_loss(y[mask], b[mask], reduction="sum"),
+        functional.smooth_l1_loss(y[mask], b[mask], beta=0.3),
+        functional.huber_loss(y[mask], b[mask], delta=0.4),
+        binary(y[mask], b[mask].sigmoid(), weight=b[mask]),
+    )
+
+
+def _rows(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    mask = b.sum(1) > 0
+    y[mask] = y[mask].tanh() + w
+    return y, (y[mask] * w - b[mask]).abs().mean()
+
+
+def _nothing(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    mask = b > 100
+    y[mask] = y[mask].log()
+    return y, (y - y)[mask].sqrt().sum() + y[mask].sum() + y.sum()
+
+
+def _detached(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    mask = b > 0
+    return (y[mask] * y[mask].detach()).sum(), torch.where(y[mask] > 0, y[mask], 0).sum()
+
+
+@pytest.mark.parametrize(
+    "function",
+    [_scaled, _from_another, _summed, _losses, _rows, _nothing, _detached],
+    ids=lambda function: function.__name__.strip("_"),
+)
+def test_what_a_mask_selects_goes_back_or_is_summed_up(function: Function) -> None:
+    exact, inputs = exactly(Net(function)), exactly((_A, _B))
+    wanted = exact(*inputs)
+    torch.autograd.backward(
+        [x for x in wanted if x.requires_grad],
+        [torch.ones_like(x) for x in wanted if x.requires_grad],
+    )
+    names = [f"output_{place}" for place in range(len(wanted))]
+    started = tuple(n for n, x in zip(names, wanted, strict=True) if x.requires_grad)
+    options = sambac.CompileOptions(train=True, backward_from=started)
+    feeds = {"a": _A.numpy(), "b": _B.numpy()}
+    with sambarun.load(sambac.compile(Net(function), options, inputs=(_A, _B))) as executable:
+        found = executable.run(feeds) | executable.read("w__grad")
+    with sambarun.load(sambac.compile(Net(function), inputs=(_A, _B))) as executable:
+        evaluated = executable.run(feeds)
+    for name, want in zip(names, wanted, strict=True):
+        assert_near(found[name], want, what=name)
+        assert_near(evaluated[name], want, what=name)
+    assert exact.w.grad is not None
+    assert_near(found["w__grad"], exact.w.grad, what="gradient")
+
+
+def test_a_mean_of_nothing_is_none() -> None:
+    module = Net(lambda y, b, w: (y[b > 100].mean(), y[b > 100].sum()))
+    with sambarun.load(sambac.compile(module, inputs=(_A, _B))) as executable:
+        mean, total = executable.run({"a": _A.numpy(), "b": _B.numpy()}).values()
+    assert np.isnan(mean)
+    assert total == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0].cumsum(0)),
+        lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0] * y[b > 0].shape[0]),
+    ],
+    ids=["along it", "its size"],
+)
+def test_what_reads_other_elements_or_their_number_is_refused(function: Function) -> None:
+    with pytest.raises(CompileError, match="cannot be exported"):
+        sambac.compile(Net(function), inputs=(_A, _B))
