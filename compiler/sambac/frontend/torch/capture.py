@@ -45,6 +45,7 @@ from .guards import (
 from .inputs import Example, module_name, on_the_host
 from .memory import Told, called_afresh
 from .states import stand_ins
+from .when_exported import asking, differences
 
 _LOGGERS = ("torch", "onnxscript", "onnx_ir")
 """Who logs, with all below; what goes wrong is raised as well, and said in one sentence."""
@@ -67,10 +68,13 @@ def capture(
     if training:
         _require_trainable(module)
     guard = refusing_own_gradients(name) if training else naming_derivatives(name)
-    with _mode(module, training), torch.enable_grad(), _without_looks(), quiet():
+    with _mode(module, training), torch.enable_grad():
         try:
             with (
+                _without_looks(),
+                quiet(),
                 guard,
+                asking() as asked,
                 stand_ins(module),
                 called_afresh(module, example, training) as told,
                 _without_assignments(),
@@ -84,6 +88,7 @@ def capture(
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
+        told.extend(differences(module, example, asked))
     return program, told
 
 

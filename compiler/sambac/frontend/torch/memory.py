@@ -78,7 +78,12 @@ class Lots:
     @classmethod
     def of(cls, found: ObjectSnapshot) -> Lots:
         """Return where they are now; those of modules are `found`."""
-        return cls((_reached(random), _reached(np.random), *map(_reached, found.found(Generator))))
+        return cls((*cls.common().generators, *map(_reached, found.found(Generator))))
+
+    @classmethod
+    def common(cls) -> Lots:
+        """Return where those are now that belong to no module."""
+        return cls((_reached(random), _reached(np.random)))
 
     def cast(self) -> None:
         """Let the next numbers be those after these lots."""

@@ -1,0 +1,137 @@
+"""Modules that compute something else where they are exported.
+
+    if torch.compiler.is_exporting(): ...
+
+What such a module does then is what is recorded. Where its code asks, it is called as it is, too,
+once as if it were exported, and the user is told how far the results are apart.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import wraps
+
+import torch
+from torch import Tensor
+from torch._export.utils import _compiling_state_context as being_exported
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+from pef.wording import listed
+
+from .guards import replaced
+from .inputs import Example, module_name
+from .memory import Lots
+
+_QUESTIONS = ("is_compiling", "is_exporting")
+"""Functions of `torch.compiler` that say something else while a module is recorded."""
+
+_PASSES_ON = "torch._dynamo.external_utils"
+"""What asks for others."""
+
+_NEAR, _ROUNDINGS = 1e-3, 16
+"""How far apart results of equal meaning are: a share of the largest, or so many roundings."""
+
+
+@contextmanager
+def asking() -> Iterator[set[str]]:
+    """Yield the questions that code asks meanwhile, without those that PyTorch asks itself."""
+    asked: set[str] = set()
+    with ExitStack() as stack:
+        for name in _QUESTIONS:
+            question = getattr(torch.compiler, name)
+            stack.enter_context(replaced(torch.compiler, name, _noted(question, asked)))
+        yield asked
+
+
+def _noted(question: Callable[[], bool], asked: set[str]) -> Callable[[], bool]:
+    @wraps(question)
+    def ask() -> bool:
+        frame = sys._getframe(1)
+        if frame.f_globals.get("__name__") == _PASSES_ON and frame.f_back is not None:
+            frame = frame.f_back
+        if not f"{frame.f_globals.get('__name__')}.".startswith("torch."):
+            asked.add(question.__name__)
+        return question()
+
+    # Where PyTorch records bodies of loops it calls the function, and does not look into it.
+    marked: Callable[[], bool] = torch.compiler.assume_constant_result(ask)  # type: ignore[no-untyped-call]  # torch's
+    return marked
+
+
+def differences(module: torch.nn.Module, example: Example, asked: set[str]) -> list[str]:
+    """Return a sentence for the user, if `module` computes something else where it is exported.
+
+    It is called in its present mode, on inputs that have numbers, and not changed.
+    """
+    states = [*module.parameters(), *module.buffers()]
+    given = [*_tensors((example.args, example.kwargs)), *states]
+    if not asked or any(isinstance(item, FakeTensor) or item.is_meta for item in given):
+        return []
+    questions = listed(sorted(asked), separator=" and ")
+    says = f"{module_name(module)} asks torch.compiler.{questions} what it is to compute"
+    try:
+        plain, exported = (
+            [*_tensors(_called(module, example, way))] for way in (nullcontext(), being_exported())
+        )
+    except Exception as error:  # the module's own code runs here, and may raise anything
+        unseen = f"as a call of it raises {type(error).__name__}"
+        return [f"{says}; whether that is something else where it is exported is open, {unseen}"]
+    apart = _apart(plain, exported)
+    recorded = "what it computes where it is exported, which is recorded, is something else"
+    cure = "change what it asks, or what hangs on the answer"
+    return [f"{says}, and {recorded}: {apart}; {cure}"] if apart else []
+
+
+def _called(
+    module: torch.nn.Module, example: Example, way: AbstractContextManager[object]
+) -> object:
+    """Return what a call gives; what it writes is written to copies, and all draw the same."""
+    own = copy.deepcopy(module, {id(item): item for item in module.parameters()})
+    args, kwargs = pytree.tree_map(_copied, (example.args, dict(example.kwargs)))
+    lots = Lots.common()
+    try:
+        with torch.random.fork_rng(devices=()), torch.no_grad(), way:
+            torch.manual_seed(0)
+            return own(*args, **kwargs)
+    finally:
+        lots.cast()
+
+
+def _copied(item: object) -> object:
+    return item.clone() if isinstance(item, Tensor) else item
+
+
+def _tensors(item: object) -> Iterator[Tensor]:
+    """Yield the tensors in collections of collections."""
+    if isinstance(item, Tensor):
+        yield item
+    elif isinstance(item, (Mapping, tuple, list)):
+        for part in item.values() if isinstance(item, Mapping) else item:
+            yield from _tensors(part)
+
+
+def _apart(plain: Sequence[Tensor], exported: Sequence[Tensor]) -> str:
+    """Return how far results are apart, an empty text where that is rounding."""
+    kinds = [[(tuple(item.shape), item.dtype) for item in each] for each in (plain, exported)]
+    if kinds[0] != kinds[1]:
+        return "results of other shapes or types"
+    most = max(map(_share, plain, exported), default=0.0)
+    return f"results are up to {100 * most:.1f} % of the largest number apart" if most else ""
+
+
+def _share(a: Tensor, b: Tensor) -> float:
+    """Return how far two tensors are apart, as a share of the largest number; 0 for roundings."""
+    if not (a.is_floating_point() or a.is_complex()):
+        return float(not torch.equal(a, b))
+    one, other = (x.to(torch.complex128 if x.is_complex() else torch.float64) for x in (a, b))
+    same = (one == other) | (one.isnan() & other.isnan())
+    gap = torch.where(same, 0.0, (one - other).abs()).nan_to_num(torch.inf)
+    if not gap.any():
+        return 0.0
+    largest = one.abs().nan_to_num(0.0, 0.0).amax() + torch.finfo(a.dtype).tiny
+    share = float(gap.amax() / largest)
+    return share if share > max(_NEAR, _ROUNDINGS * torch.finfo(a.dtype).eps) else 0.0

@@ -1,0 +1,115 @@
+"""Modules that ask whether they are exported are told of if they compute something else then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+import sambac
+import sambarun
+
+X = torch.linspace(-1, 2, 12).reshape(3, 4)
+
+
+class _Asking(nn.Module):
+    """`way` computes the result, and is told whether it is exported."""
+
+    def __init__(
+        self,
+        way: Callable[[_Asking, Tensor, bool], object],
+        ask: Callable[[], bool] = torch.compiler.is_exporting,
+    ) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+        self.weight = nn.Parameter(torch.ones(4))
+        self.way, self.ask = way, ask.__name__
+
+    def forward(self, x: Tensor) -> object:
+        return self.way(self, x * self.weight, getattr(torch.compiler, self.ask)())
+
+
+def _shifted(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+    return x + 0.1 if is_exported else x
+
+
+def _cut(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+    return x[:2] if is_exported else x
+
+
+def _as_dynamo_says(_: _Asking, x: Tensor, __: bool) -> dict[str, Tensor]:
+    return {"y": x + 0.1 if torch._dynamo.is_compiling() else x}
+
+
+def _whole(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+    return (x > 0.5) if is_exported else (x > 0.7)
+
+
+@pytest.mark.parametrize(
+    ("module", "apart"),
+    [
+        (_Asking(_shifted), r"is_exporting what .* up to 5\.0 % of the largest number apart"),
+        (_Asking(_shifted, torch.compiler.is_compiling), r"is_compiling what .* 5\.0 %"),
+        (_Asking(_as_dynamo_says), r"is_compiling and is_exporting .* 5\.0 %"),
+        (_Asking(_cut), "results of other shapes or types"),
+        (_Asking(_whole), "up to"),
+    ],
+)
+def test_what_is_something_else_is_told(module: nn.Module, apart: str) -> None:
+    with pytest.warns(UserWarning, match=f"_Asking asks torch.compiler.*{apart}"):
+        sambac.compile(module.eval(), inputs=(X,))
+
+
+def test_what_is_recorded_is_what_is_exported() -> None:
+    with pytest.warns(UserWarning, match="which is recorded"):
+        program = sambac.compile(_Asking(_shifted).eval(), inputs=(X,))
+    with sambarun.load(program) as executable:
+        found = executable.run({"x": X.numpy()})["output"]
+    np.testing.assert_allclose(found, X.numpy() + 0.1, rtol=1e-6)
+
+
+def _counted(self: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+    """In another order, with what is drawn and what is kept."""
+    if self.training:
+        self.count += 1
+    noisy = functional.dropout(x, 0.5, self.training)
+    return (noisy / 3 if is_exported else noisy * (1 / 3)) + self.count
+
+
+def _nothing(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+    nan = x.new_tensor([torch.nan, torch.inf, 1.0, 0.0])
+    return torch.where(x > 0, nan, x) if is_exported else torch.where(x <= 0, x, nan)
+
+
+@pytest.mark.parametrize("way", [_counted, _nothing])
+def test_what_is_the_same_is_not(way: Callable[[_Asking, Tensor, bool], object]) -> None:
+    """Warnings are errors here."""
+    module = _Asking(way)
+    before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    sambac.compile(module.eval(), inputs=(X,))
+    options = sambac.CompileOptions(train=True, backward_from=("output",))
+    sambac.compile(module.train(), options, inputs=(X,))
+    assert float(module.count) == 0
+    assert torch.equal(torch.random.get_rng_state(), before[0])
+    assert (np.random.get_state()[1] == before[1]).all()  # noqa: NPY002
+
+
+def _only_exported(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+    if not is_exported:
+        raise ValueError
+    return x
+
+
+def test_a_module_that_only_exports_is_told() -> None:
+    with pytest.warns(UserWarning, match=r"is open, as a call of it raises ValueError"):
+        sambac.compile(_Asking(_only_exported).eval(), inputs=(X,))
+
+
+def test_without_numbers_nothing_is_compared() -> None:
+    with torch.device("meta"):
+        module, x = _Asking(_shifted), torch.zeros(3, 4)
+    sambac.compile(module.eval(), inputs=(x,))
