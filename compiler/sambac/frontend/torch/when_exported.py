@@ -89,12 +89,16 @@ def differences(module: torch.nn.Module, example: Example, asked: set[str]) -> l
 def _called(
     module: torch.nn.Module, example: Example, way: AbstractContextManager[object]
 ) -> object:
-    """Return what a call gives; what it writes is written to copies, and all draw the same."""
+    """Return what a call gives; what it writes is written to copies, and all draw the same.
+
+    Parts that `torch.compile` has wrapped are called as they are.
+    """
     own = copy.deepcopy(module, {id(item): item for item in module.parameters()})
     args, kwargs = pytree.tree_map(_copied, (example.args, dict(example.kwargs)))
     lots = Lots.common()
     try:
-        with torch.random.fork_rng(devices=()), torch.no_grad(), way:
+        plainly = torch.compiler.set_stance("force_eager")
+        with torch.random.fork_rng(devices=()), torch.no_grad(), plainly, way:
             torch.manual_seed(0)
             return own(*args, **kwargs)
     finally:
