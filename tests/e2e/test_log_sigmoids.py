@@ -30,6 +30,30 @@ def test_they_are_numbers(name: str) -> None:
     assert_near(found, functional.logsigmoid(_X.double()).numpy())
 
 
+@pytest.mark.parametrize("target", [0.0, 0.3, 1.0])
+def test_losses_of_small_probabilities_have_gradients(target: float) -> None:
+    """Where PyTorch has them in float32: beside 1 there is no room for what is left of it."""
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.zeros(10))
+
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return nn.BCELoss(reduction="sum")(torch.sigmoid(x + self.shift), y)
+
+    x = torch.tensor([-60.0, -26.0, -20.0, -18.5, -12.0, -8.0, -1.0, 1.0, 20.0, 40.0])
+    y = torch.full((10,), target)
+    reference = Loss()
+    reference(x, y).backward()
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
+    with sambarun.load(sambac.compile(Loss(), options, inputs=(x, y))) as executable:
+        executable.step({"x": x.numpy(), "y": y.numpy()})
+        found = -executable.state()["shift"]
+    assert reference.shift.grad is not None
+    np.testing.assert_allclose(found, reference.shift.grad.numpy(), rtol=1e-5, atol=2e-7)
+
+
 def test_their_gradients_are_numbers() -> None:
     class Scaled(nn.Module):
         def __init__(self) -> None:

@@ -16,6 +16,7 @@ from .operators import (
     rank,
     sizes,
     stop,
+    typed,
     with_axes,
     without_sign,
 )
@@ -163,6 +164,7 @@ def binary_cross_entropy(
         heavy = None if weight is None else _in_float32(weight)
         wide = binary_cross_entropy(_in_float32(p), _in_float32(target), heavy, reduction)
         return op.CastLike(wide, p)
+    p = _exact(p)
     rest = op.Sub(1.0, p)
     lowest = number(_LOWEST_LOG, p)
     yes, no = stop(op.Log(p)), stop(op.Log(rest))
@@ -173,6 +175,18 @@ def binary_cross_entropy(
     slope = op.Div(op.Sub(p, target), op.Max(op.Mul(p, rest), number(_LEAST_SPREAD, p)))
     loss = op.Add(loss, op.Mul(stop(slope), op.Sub(p, stop(p))))
     return _reduced(loss if weight is None else op.Mul(loss, weight), reduction, p)
+
+
+def _exact(p: ir.Value) -> ir.Value:
+    """Return probabilities that a sigmoid made with the digits that small ones have.
+
+    onnxruntime's sigmoids are 8e-8 off, and 0 below -18: so would be the gradient of the loss.
+    """
+    sigmoid = p.producer()
+    if sigmoid is None or sigmoid.op_type != "Sigmoid" or p.dtype != ir.DataType.FLOAT:
+        return p
+    x = sigmoid.inputs[0]
+    return typed(op.Where(op.Less(x, 0.0), op.Exp(op.Neg(op.Softplus(op.Neg(x)))), p), p)
 
 
 def _leaning(zero: ir.Value, slope: ir.Value, like: ir.Value) -> ir.Value:
