@@ -22,6 +22,8 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from .writes import noted
+
 _aten = torch.ops.aten
 _INDEX, _PUT, _SIZE = _aten.index.Tensor, _aten.index_put.default, _aten.sym_size.int
 _SUM, _MEAN = _aten.sum.default, _aten.mean.default
@@ -232,7 +234,7 @@ def _putter(graph: fx.Graph, before: fx.Node) -> _Put:
         with graph.inserting_before(before):
             node = graph.call_function(operator, args, kwargs)
         given, named = fx.map_arg((args, kwargs), lambda item: item.meta["val"])
-        node.meta = {**before.meta, "val": operator(*given, **named)}
+        node.meta = noted(before, val=operator(*given, **named))
         return node
 
     return put
@@ -242,6 +244,8 @@ def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx
     """Return what `node` selects from, with its first selected element where it selects none."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
+    if any(isinstance(size, int) and size == 0 for size in source.meta["val"].shape):
+        return source
     if not first:
         flat = put(_aten.reshape.default, mask, [-1])
         number = put(_aten._to_copy.default, flat, dtype=torch.int32)
