@@ -268,6 +268,7 @@ GROUPS = {
                    torch.zeros(0, 2, dtype=torch.long))
     ] + [
         Point("two kinds", lambda x, i, j: x[:, i, j], (_CUBE, T([0, -1]), T([[3], [1]]))),
+        Point("two types", lambda x, i, j: x[:, i, j.int()], (_CUBE, T([0, -1]), T([[3], [1]]))),
         Point("apart", lambda x, i, j: x[i, :, j], (_CUBE, T([0, -1]), T([[3], [1]]))),
         Point("chosen", lambda x: x[:, [True, False, True]], (_CUBE,)),
         Point("narrow sums", lambda x, i: x.sum(0)[i].cumsum(0), (_CUBE, torch.arange(99) % 3)),

@@ -61,6 +61,10 @@ _CALLS = {
     "power": (_aten.linalg_matrix_power.default, (_drawn(2, 3, 3), 5), {}),
     "no power": (_aten.linalg_matrix_power.default, (_drawn(3, 3), 0), {}),
     "inverse power": (_aten.linalg_matrix_power.default, (_SHIFTED, -3), {}),
+    "inverse of nothing": (_aten.linalg_inv.default, (_drawn(2, 0, 0),), {}),
+    "solution of nothing": (_aten.linalg_solve.default, (_drawn(0, 0), _drawn(0, 3)), {}),
+    "determinant of nothing": (_aten.linalg_slogdet.default, (_drawn(2, 0, 0),), {}),
+    "factor of nothing": (_aten.linalg_cholesky.default, (_drawn(0, 0),), {}),
 }  # fmt: skip
 
 
@@ -100,6 +104,13 @@ def test_what_has_none_is_told_by_its_info(kind: Callable[..., object]) -> None:
     assert (info > 0).tolist() == [True, kind is _aten.linalg_cholesky_ex.default]
 
 
+def test_determinants_of_singular_matrices_are_nothing() -> None:
+    singular = torch.tensor([[1.0, 2.0], [2.0, 4.0]])
+    given = torch.stack([singular, torch.zeros(2, 2), torch.eye(2) * 3])
+    found = ELIMINATION[_aten.linalg_slogdet.default](given)
+    torch.testing.assert_close(found, (*torch.linalg.slogdet(given),))
+
+
 class _Gaussian(nn.Module):
     """The likelihood of what is normally distributed, whose covariance is learnt."""
 
@@ -131,6 +142,7 @@ def test_a_distribution_is_learnt() -> None:
 
 def test_large_matrices_are_refused() -> None:
     says = r"torch.linalg.inv of 17 rows has no ONNX form; that of at most 16 rows is written out"
+    says += ": take smaller blocks, or compute it outside of the model$"
     with pytest.raises(CompileError, match=says):
         compile(Lambda(torch.linalg.inv), inputs=(torch.eye(17),))
 

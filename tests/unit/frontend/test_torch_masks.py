@@ -10,6 +10,7 @@ import torch
 from near import assert_near, exactly
 from torch import Tensor, nn
 from torch.nn import functional
+from torch_runs import Lambda
 
 import sambac
 import sambarun
@@ -111,6 +112,47 @@ def test_a_mean_of_nothing_is_none() -> None:
         mean, total = executable.run({"a": _A.numpy(), "b": _B.numpy()}).values()
     assert np.isnan(mean)
     assert total == 0
+
+
+def test_as_many_rows_as_come_have_masks() -> None:
+    def chosen(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        y[y > 0] = y[y > 0].sqrt()
+        return y, (y[b > 0] - b[b > 0]).abs().mean(), y[b < 0].sum(dtype=torch.float64)
+
+    module, rows = Net(chosen), torch.export.Dim("rows")
+    shapes = {"a": {0: rows}, "b": {0: rows}}
+    program = sambac.compile(module, inputs=(_A, _B), dynamic_shapes=shapes)
+    a, b = torch.cat([_A, _B]), torch.cat([_B, _B])
+    with sambarun.load(program) as executable:
+        found = executable.run({"a": a.numpy(), "b": b.numpy()})
+    for name, want in zip(found, exactly(module)(*exactly((a, b))), strict=True):
+        assert_near(found[name], want, what=name)
+
+
+@pytest.mark.parametrize(("shape", "mask"), [((0, 3), (0, 3)), ((0, 3), (0,)), ((4, 0), (4,))])
+def test_of_nothing_nothing_is_selected(shape: tuple[int, ...], mask: tuple[int, ...]) -> None:
+    module = Lambda(lambda x, m: torch.index_put(x, (m,), x[m].exp() + x[m].sum()).sum() + 2)
+    given = torch.zeros(shape), torch.ones(mask, dtype=torch.bool)
+    with sambarun.load(sambac.compile(module, inputs=given)) as executable:
+        ports = [port.name for port in executable.program.graphs[0].inputs]
+        feeds = {port: one.numpy() for port, one in zip(("args_0", "args_1"), given, strict=True)}
+        (found,) = executable.run({port: feeds[port] for port in ports}).values()
+    assert found == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda y, b, w: y[b > 0][y[b > 0] > 0].sum(),
+        lambda y, b, w: functional.kl_div(y[b > 0], b[b > 0], reduction="sum"),
+    ],
+    ids=["twice", "another loss"],
+)
+def test_what_is_read_otherwise_runs_where_nothing_trains(function: Function) -> None:
+    module = Net(function)
+    with sambarun.load(sambac.compile(module, inputs=(_A, _B))) as executable:
+        (found,) = executable.run({"a": _A.numpy(), "b": _B.numpy()}).values()
+    assert_near(found, exactly(module)(*exactly((_A, _B))))
 
 
 @pytest.mark.parametrize(

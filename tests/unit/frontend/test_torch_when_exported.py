@@ -110,6 +110,32 @@ def test_a_module_that_only_exports_is_told() -> None:
         sambac.compile(_Asking(_only_exported).eval(), inputs=(X,))
 
 
+def test_what_cannot_be_copied_or_compared_is_told() -> None:
+    module = _Asking(_shifted).eval()
+    module.numbers = (number for number in range(3))  # type: ignore[assignment]
+    with pytest.warns(UserWarning, match=r"is open, as it cannot be copied, which raises TypeE"):
+        sambac.compile(module, inputs=(X,))
+    sparse = _Asking(lambda _, x, is_exported: x if is_exported else x.to_sparse())
+    with pytest.warns(UserWarning, match=r"is open, as a call of it raises NotImpl"):
+        sambac.compile(sparse.eval(), inputs=(X,))
+
+
+def test_what_calls_write_is_put_back() -> None:
+    seen: list[int] = []
+
+    def writing(self: _Asking, x: Tensor, is_exported: bool) -> Tensor:
+        if not is_exported:
+            self.weight.data.mul_(2)
+            seen.append(1)
+        return x * self.weight.detach()
+
+    module = _Asking(writing).eval()
+    with pytest.warns(UserWarning, match="which is recorded, is something else"):
+        sambac.compile(module, inputs=(X,))
+    assert torch.equal(module.weight, torch.ones(4))
+    assert not seen
+
+
 def test_nothing_is_compiled_to_see_it() -> None:
     def compiled(_: torch.fx.GraphModule, __: object) -> Callable[..., object]:
         raise AssertionError

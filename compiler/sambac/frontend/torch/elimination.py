@@ -11,8 +11,8 @@ Inverses and determinants have the gradients that their formulas say, not those 
     X = Z B + Z (B - A Z B),  Z = inv(A) as a constant    ->    dX = Z (dB - dA X)
     log |det A| = c + sum(inv(A)^T A), inv(A) and c constants
 
-PyTorch raises an error where a matrix is singular, or not positive definite; a program gives what
-is no number.
+PyTorch raises an error where a matrix to invert is singular, or one is not positive definite; a
+program gives what is no number. The determinant of a singular one is 0 in both.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ def _reduced(matrix: Tensor, beside: Tensor) -> _Reduced:
         both = torch.where((rows == at).unsqueeze(-1), row, others)
         pivots.append(pivot[..., 0])
         exchanged.append(best != at)
+    if not count:
+        return _Reduced(beside, matrix.sum(-1), matrix.any(-1))
     return _Reduced(both[..., count:], torch.cat(pivots, -1), torch.cat(exchanged, -1))
 
 
@@ -95,7 +97,7 @@ def _solution(
     found = first + inverse @ (right - matrix @ first)
     result = found.squeeze(-1) if vector else found if left else found.mT
     # The factors are for PyTorch's gradients alone.
-    return result, a, torch.ones_like(a[..., 0], dtype=torch.int32), _info(inverse)
+    return result, a, torch.ones(a.shape[:-1], dtype=torch.int32), _info(inverse)
 
 
 def _inverse_alone(a: Tensor) -> Tensor:
@@ -126,10 +128,12 @@ def _determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     fixed = a.detach()
     inverse, pivots, exchanged = _reduced(fixed, _identity(fixed))
     odd = (pivots < 0).logical_xor(exchanged).to(torch.int64).sum(-1) % 2
-    sign = torch.where((pivots == 0).any(-1), 0, 1 - 2 * odd).to(a.dtype)
+    singular = (pivots == 0).any(-1)
+    sign = torch.where(singular, 0, 1 - 2 * odd).to(a.dtype)
     trace = (inverse.mT * a).sum((-2, -1))
     logarithm = pivots.abs().log().sum(-1) + (trace - trace.detach())
-    return sign, logarithm, a, torch.ones_like(a[..., 0], dtype=torch.int32)
+    logarithm = torch.where(singular, -torch.inf, logarithm)
+    return sign, logarithm, a, torch.ones(a.shape[:-1], dtype=torch.int32)
 
 
 def _determinant_alone(a: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,7 +153,7 @@ def _cholesky(
         column = column / column[..., at : at + 1, :].sqrt()
         rest = rest - column @ column.mT
         columns.append(column)
-    found = torch.cat(columns, -1)
+    found = torch.cat(columns, -1) if columns else a
     return found.mT if upper else found, _info(found)
 
 

@@ -43,6 +43,9 @@ _DYNAMO = "torch._dynamo"
 _IN_BODY = re.compile(r"Dynamo failed to run FX node.*?: got (\w+)\((['\"])(.*?)(?:\\n|\2\))", re.S)
 """How it says what an operator raised there."""
 
+_WHILE = "\n\nWhile executing"
+"""What PyTorch writes behind an error of what it records, and where that was, in many lines."""
+
 _SUGGESTED = re.compile(r"^Suggested fixes:\n((?:  .+\n?)+)", re.M)
 """How torch says which sizes a module takes, in the names of the user's `Dim`s."""
 
@@ -50,6 +53,11 @@ FIXED_GROUPS = (
     "transformers computes experts in groups whose sizes depend on values; call "
     "set_experts_implementation('batched_mm') on the model, which computes the same with fixed "
     "sizes"
+)
+
+_SIZES_OF_VALUES = (
+    "a size in it depends on values, as that of x[mask] or nonzero() does; "
+    "torch.where(mask, a, b) keeps the sizes"
 )
 
 # What torch says -> what to do about it. The first that matches counts.
@@ -68,6 +76,7 @@ _CURES = (
             "torch.linalg.solve(A.mT @ A, A.mT @ B) gives the same"
         ),
     ),
+    (re.compile(r"Pending unbacked symbols|have been constant, but got \S*u\d"), _SIZES_OF_VALUES),
     (
         re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
         (
@@ -160,13 +169,7 @@ _CURES = (
         re.compile(r"SparseTensorImpl|SparseCsr|Sparse CS[CR] tensors|aten\._?(to_)?sparse"),
         "it computes with sparse tensors, which have no ONNX form; make them dense with to_dense()",
     ),
-    (
-        re.compile(r"\bu\d+\b.*is open; fix"),
-        (
-            "a size in it depends on values, as that of x[mask] or nonzero() does; "
-            "torch.where(mask, a, b) keeps the sizes"
-        ),
-    ),
+    (re.compile(r"\bu\d+\b.*is open; fix"), _SIZES_OF_VALUES),
     (
         re.compile(r"is open; fix"),
         "an operator of it needs sizes that dynamic_shapes leaves open",
@@ -182,7 +185,8 @@ def refusal(name: str, error: BaseException) -> CompileError:
     """Return the error for a module or program called `name` that cannot be exported."""
     cause = _reasons(error)[-1]
     if isinstance(cause, CompileError):
-        return cause
+        said, where, _ = str(cause).partition(_WHILE)
+        return CompileError(said) if where else cause
     text = f"{error}\n{type(cause).__name__}: {cause}"
     inside = _IN_BODY.search(text)
     if inside:

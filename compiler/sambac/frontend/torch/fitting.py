@@ -54,6 +54,7 @@ from torch.onnx._internal.fx.passes.type_promotion import (
 
 from .doubles import SPELLED
 from .guards import replaced
+from .writes import noted
 
 _aten = torch.ops.aten
 _DOUBLE = ir.DataType.DOUBLE
@@ -140,7 +141,7 @@ def _type(node: fx.Node) -> torch.dtype:
 
 def _cast(graph: fx.Graph, node: fx.Node, dtype: torch.dtype) -> fx.Node:
     cast = graph.call_function(_aten._to_copy.default, (node,), {"dtype": dtype})
-    cast.meta = {**node.meta, "val": node.meta["val"].to(dtype)}
+    cast.meta = noted(node, val=node.meta["val"].to(dtype))
     return cast
 
 

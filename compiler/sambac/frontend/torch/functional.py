@@ -40,8 +40,8 @@ Table = dict[Callable[..., object], Callable[..., object]]
 """What operators are decomposed into."""
 
 _REFUSALS = (
-    *(RuntimeError, TypeError, ValueError, KeyError, NotImplementedError),
-    SpecViolationError,
+    *(RuntimeError, TypeError, ValueError, LookupError, NotImplementedError),
+    *(SpecViolationError, CompileError),
 )
 
 

@@ -190,6 +190,21 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     require_released(name, tape.survivors)
 
 
+@contextmanager
+def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
+    """Let `module`, and what its code reaches, have afterwards what it has now.
+
+    Values of tensors are not looked at.
+    """
+    found = ObjectSnapshot(module.modules(), is_recorded)
+    lots = Lots.of(found)
+    try:
+        yield
+    finally:
+        found.restore(_is_stale)
+        lots.cast()
+
+
 def _repeated(
     call: Callable[..., object],
     tape: Tape,

@@ -33,6 +33,7 @@ from .writes import (
     GRADIENTS,
     active_nodes,
     has_gradients,
+    noted,
     require_plain_writes,
     written_by,
     written_with_gradients,
@@ -228,12 +229,12 @@ def _is_differentiable(node: fx.Node) -> bool:
 def _detached(graph: fx.Graph, source: fx.Node, *, before: fx.Node) -> fx.Node:
     with graph.inserting_before(before):
         node = graph.call_function(DETACH, (source,))
-    node.meta = {**source.meta, GRADIENTS: True}
+    node.meta = noted(source, **{GRADIENTS: True})
     return node
 
 
 def _cloned(graph: fx.Graph, source: fx.Node) -> fx.Node:
     with graph.inserting_after(source):
         node = graph.call_function(torch.ops.aten.clone.default, (source,))
-    node.meta = dict(source.meta)
+    node.meta = noted(source)
     return node

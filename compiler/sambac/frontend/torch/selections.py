@@ -12,7 +12,7 @@ otherwise stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -21,6 +21,8 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
+
+from .writes import noted
 
 _aten = torch.ops.aten
 _INDEX, _PUT, _SIZE = _aten.index.Tensor, _aten.index_put.default, _aten.sym_size.int
@@ -55,8 +57,8 @@ def keep_sizes(program: ExportedProgram) -> None:
     """Rewrite selections by masks in `program`, which is functional, that can keep all places."""
     graph = program.graph_module.graph
     _leave_out_broadcasts(graph)
-    for mask in _masks(graph):
-        found = _selection(graph, mask)
+    for masks in _masks(graph):
+        found = _selection(graph, masks)
         if found is not None:
             _rewrite(graph, found)
 
@@ -73,19 +75,19 @@ def _leave_out_broadcasts(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _masks(graph: fx.Graph) -> list[fx.Node]:
-    """Return what may be a mask; where two are the same operator of the same, one stands for it."""
-    found: dict[str, fx.Node] = {}
-    for node in [node for node in graph.nodes if _is_mask(node)]:
-        operator = node.target
-        if not isinstance(operator, OpOverload) or not _is_pointwise(operator):
-            found[node.name] = node
-            continue
-        key = f"{operator} {node.args} {node.kwargs}"
-        if found.setdefault(key, node) is not node:
-            node.replace_all_uses_with(found[key])
-            graph.erase_node(node)
-    return [*found.values()]
+def _masks(graph: fx.Graph) -> list[tuple[fx.Node, ...]]:
+    """Return what may be masks, those that are the same operator of the same together."""
+    alike: dict[str, list[fx.Node]] = {}
+    first: dict[fx.Node, fx.Node] = {}
+    for node in filter(_is_mask, graph.nodes):
+        key, operator = node.name, node.target
+        if isinstance(operator, OpOverload) and _is_pointwise(operator):
+            given = fx.map_arg((node.args, node.kwargs), lambda item: first.get(item, item))
+            key = f"{operator} {given}"
+        group = alike.setdefault(key, [])
+        group.append(node)
+        first[node] = group[0]
+    return [tuple(group) for group in alike.values()]
 
 
 def _is_pointwise(operator: OpOverload) -> bool:
@@ -95,9 +97,9 @@ def _is_pointwise(operator: OpOverload) -> bool:
 
 @dataclass(frozen=True)
 class _Selection:
-    """What is computed of what `mask` selects: operators on elements, and what ends them."""
+    """What is computed of what equal `masks` select: operators on elements, and what ends them."""
 
-    mask: fx.Node
+    masks: Sequence[fx.Node]
     members: tuple[fx.Node, ...]
     ends: tuple[fx.Node, ...]
     checks: tuple[fx.Node, ...]
@@ -108,18 +110,18 @@ def _is_mask(node: fx.Node) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype is torch.bool and value.dim() > 0
 
 
-def _selection(graph: fx.Graph, mask: fx.Node) -> _Selection | None:
-    """Return what is computed of what `mask` selects, None if something reads it otherwise."""
+def _selection(graph: fx.Graph, masks: Sequence[fx.Node]) -> _Selection | None:
+    """Return what is computed of what equal `masks` select, None if it is read otherwise."""
     members: dict[fx.Node, None] = {}
     ends: list[fx.Node] = []
     checks: dict[fx.Node, None] = {}
     for node in graph.nodes:
         inputs = node.all_input_nodes
-        if _selects(node, mask) or _is_of_elements(node, members):
+        if _selects(node, masks) or _is_of_elements(node, members):
             members[node] = None
         elif not any(item in members or item in checks for item in inputs):
             continue
-        elif _is_end(node, mask, members):
+        elif _is_end(node, masks, members):
             ends.append(node)
         elif node.target is _METADATA or _counts(node) or all(item in checks for item in inputs):
             checks[node] = None
@@ -128,11 +130,16 @@ def _selection(graph: fx.Graph, mask: fx.Node) -> _Selection | None:
     is_read = any(not node.users and node.target not in _CHECKS for node in checks)
     if not ends or is_read or not all(map(_is_fixed, members)):
         return None
-    return _Selection(mask, tuple(members), tuple(ends), tuple(checks))
+    return _Selection(masks, tuple(members), tuple(ends), tuple(checks))
 
 
-def _selects(node: fx.Node, mask: fx.Node) -> bool:
-    return node.target is _INDEX and bool(node.args[1] == [mask])
+def _selects(node: fx.Node, masks: Sequence[fx.Node]) -> bool:
+    return node.target is _INDEX and _are_one_of(node.args[1], masks)
+
+
+def _are_one_of(indices: object, masks: Sequence[fx.Node]) -> bool:
+    """Tell whether the `indices` of an operator are one mask, which is among `masks`."""
+    return isinstance(indices, list) and len(indices) == 1 and indices[0] in masks
 
 
 def _counts(node: fx.Node) -> bool:
@@ -145,17 +152,17 @@ def _is_fixed(node: fx.Node) -> bool:
     return all(isinstance(size, int) for size in node.meta["val"].shape[1:])
 
 
-def _is_end(node: fx.Node, mask: fx.Node, members: dict[fx.Node, None]) -> bool:
+def _is_end(node: fx.Node, masks: Sequence[fx.Node], members: dict[fx.Node, None]) -> bool:
     """Tell whether `node` puts back what is selected, or sums it up."""
     inputs = node.all_input_nodes
     if node.target is _PUT and len(node.args) == len(("x", "indices", "values")):
         x, indices, values = node.args
         return (
-            indices == [mask]
+            _are_one_of(indices, masks)
             and isinstance(x, fx.Node)
             and isinstance(values, fx.Node)
             and [item for item in inputs if item in members] == [values]
-            and _rank(values) == 1 + _rank(x) - _rank(mask)
+            and _rank(values) == 1 + _rank(x) - _rank(masks[0])
         )
     return (
         node.target in (_SUM, _MEAN, *_LOSSES)
@@ -205,19 +212,20 @@ def _rank(node: fx.Node) -> int:
 
 def _rewrite(graph: fx.Graph, found: _Selection) -> None:
     """Put operators of all places where those of what is selected are."""
+    mask = found.masks[0]
     for check in reversed(found.checks):
         graph.erase_node(check)
     whole: dict[fx.Node, fx.Node] = {}
     first: list[fx.Node] = []
     for node in (*found.members, *found.ends):
         put = _putter(graph, node)
-        if _selects(node, found.mask):
-            whole[node] = _filled(put, node, found.mask, first)
+        if _selects(node, found.masks):
+            whole[node] = _filled(put, node, mask, first)
         elif node in found.members:
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
             whole[node] = put(node.target, *args, **kwargs)
         else:
-            node.replace_all_uses_with(_end(put, node, found.mask, whole))
+            node.replace_all_uses_with(_end(put, node, mask, whole))
     for node in (*reversed(found.ends), *reversed(found.members)):
         graph.erase_node(node)
 
@@ -232,7 +240,7 @@ def _putter(graph: fx.Graph, before: fx.Node) -> _Put:
         with graph.inserting_before(before):
             node = graph.call_function(operator, args, kwargs)
         given, named = fx.map_arg((args, kwargs), lambda item: item.meta["val"])
-        node.meta = {**before.meta, "val": operator(*given, **named)}
+        node.meta = noted(before, val=operator(*given, **named))
         return node
 
     return put
@@ -242,6 +250,8 @@ def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx
     """Return what `node` selects from, with its first selected element where it selects none."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
+    if any(isinstance(size, int) and size == 0 for size in source.meta["val"].shape):
+        return source
     if not first:
         flat = put(_aten.reshape.default, mask, [-1])
         number = put(_aten._to_copy.default, flat, dtype=torch.int32)

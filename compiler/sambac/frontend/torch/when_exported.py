@@ -18,13 +18,14 @@ import torch
 from torch import Tensor
 from torch._export.utils import _compiling_state_context as being_exported
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import Parameter
 from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 
 from .guards import replaced
 from .inputs import Example, module_name
-from .memory import Lots
+from .memory import left_as_it_was
 
 _QUESTIONS = ("is_compiling", "is_exporting")
 """Functions of `torch.compiler` that say something else while a module is recorded."""
@@ -73,36 +74,49 @@ def differences(module: torch.nn.Module, example: Example, asked: set[str]) -> l
         return []
     questions = listed(sorted(asked), separator=" and ")
     says = f"{module_name(module)} asks torch.compiler.{questions} what it is to compute"
+    is_open = f"{says}; whether that is something else where it is exported is open, as"
     try:
-        plain, exported = (
-            [*_tensors(_called(module, example, way))] for way in (nullcontext(), being_exported())
-        )
+        copies = [_copy_of(module) for _ in range(2)]
+    except Exception as error:  # classes may say themselves how they are copied
+        return [f"{is_open} it cannot be copied, which raises {type(error).__name__}"]
+    try:
+        with left_as_it_was(module):
+            plain = [*_tensors(_called(copies[0], example, nullcontext()))]
+        with left_as_it_was(module):
+            exported = [*_tensors(_called(copies[1], example, being_exported()))]
+        apart = _apart(plain, exported)
     except Exception as error:  # the module's own code runs here, and may raise anything
-        unseen = f"as a call of it raises {type(error).__name__}"
-        return [f"{says}; whether that is something else where it is exported is open, {unseen}"]
-    apart = _apart(plain, exported)
+        return [f"{is_open} a call of it raises {type(error).__name__}"]
     recorded = "what it computes where it is exported, which is recorded, is something else"
     cure = "change what it asks, or what hangs on the answer"
     return [f"{says}, and {recorded}: {apart}; {cure}"] if apart else []
 
 
-def _called(
-    module: torch.nn.Module, example: Example, way: AbstractContextManager[object]
-) -> object:
-    """Return what a call gives; what it writes is written to copies, and all draw the same.
+def _called(own: torch.nn.Module, example: Example, way: AbstractContextManager[object]) -> object:
+    """Return what a call gives; its inputs are copies, and all draw the same.
 
     Parts that `torch.compile` has wrapped are called as they are.
     """
-    own = copy.deepcopy(module, {id(item): item for item in module.parameters()})
     args, kwargs = pytree.tree_map(_copied, (example.args, dict(example.kwargs)))
-    lots = Lots.common()
+    plainly = torch.compiler.set_stance("force_eager")
+    with torch.random.fork_rng(devices=()), torch.no_grad(), plainly, way:
+        torch.manual_seed(0)
+        return own(*args, **kwargs)
+
+
+def _copy_of(module: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy, whose parameters take memory once something is written to them."""
+    parameters = {id(item): item for item in module.parameters() if type(item) is Parameter}
+    return copy.deepcopy(module, {at: _lazily(item) for at, item in parameters.items()})
+
+
+def _lazily(item: Parameter) -> Parameter:
+    content = item.detach()
     try:
-        plainly = torch.compiler.set_stance("force_eager")
-        with torch.random.fork_rng(devices=()), torch.no_grad(), plainly, way:
-            torch.manual_seed(0)
-            return own(*args, **kwargs)
-    finally:
-        lots.cast()
+        content = torch._lazy_clone(content)
+    except RuntimeError:  # memory that is not PyTorch's own
+        content = content.clone()
+    return Parameter(content, requires_grad=item.requires_grad)
 
 
 def _copied(item: object) -> object:

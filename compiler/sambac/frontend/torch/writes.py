@@ -155,6 +155,16 @@ def _named(spec: OutputSpec, result: object) -> ArgumentSpec:
     return replace(spec.arg, name=result.name) if isinstance(result, fx.Node) else spec.arg
 
 
+_OPENS = "unbacked_bindings"
+"""Where a node has the sizes that it opens, as those that select by values do."""
+
+
+def noted(node: fx.Node, **changes: object) -> dict[str, object]:
+    """Return what is noted of `node`, with `changes`, for one in its place that opens no sizes."""
+    kept = {key: value for key, value in node.meta.items() if key != _OPENS}
+    return kept | changes
+
+
 DETACH = torch.ops.aten.detach.default
 GRADIENTS = "computed_with_gradients"
 """What notes on a node that gradients are on or off where it runs; on, if it is missing."""

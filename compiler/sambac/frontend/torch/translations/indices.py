@@ -22,6 +22,7 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 
 from .operators import (
     constant,
+    converted,
     filled,
     from_the_start,
     lengths,
@@ -38,6 +39,8 @@ from .operators import (
 from .scatter import index_put
 
 Translation = Callable[..., ir.Value]
+
+_PLACES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
 def at(place: int, translate: Translation) -> Translation:
@@ -67,9 +70,12 @@ def index(x: ir.Value, indices: Sequence[ir.Value | None]) -> ir.Value:
     the front and back.
     """
     given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
-    if len(given) == 1 and given[0][1].dtype in (ir.DataType.INT32, ir.DataType.INT64):
+    types = {each.dtype for _, each in given}
+    if len(given) == 1 and types <= _PLACES:
         ((axis, places),) = given
         return op.Gather(x, places, axis=axis)
+    if types == _PLACES:
+        indices = [each and converted(each, ir.DataType.INT64) for each in indices]
     result: ir.Value = aten_index(x, indices)
     return result
 
