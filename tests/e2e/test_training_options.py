@@ -126,7 +126,7 @@ def test_training_follows_torch(
 def test_half_precision_is_clipped_too(level: str, accumulate: bool) -> None:
     ours, make = OPTIMIZERS["sgd"]
     chosen = CompileOptions(
-        level=level,  # type: ignore[arg-type]
+        level=level,  # type: ignore[arg-type]  # a str here, of known words
         train=True,
         optimizers=ours,
         max_grad_norm=0.3,

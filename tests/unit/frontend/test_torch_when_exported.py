@@ -112,7 +112,7 @@ def test_a_module_that_only_exports_is_told() -> None:
 
 def test_what_cannot_be_copied_or_compared_is_told() -> None:
     module = _Asking(_shifted).eval()
-    module.numbers = (number for number in range(3))  # type: ignore[assignment]
+    module.numbers = (number for number in range(3))  # type: ignore[assignment]  # nothing that can be copied
     with pytest.warns(UserWarning, match=r"is open, as it cannot be copied, which raises TypeE"):
         sambac.compile(module, inputs=(X,))
     sparse = _Asking(lambda _, x, is_exported: x if is_exported else x.to_sparse())

@@ -29,7 +29,7 @@ def perceptron() -> onnx.ModelProto:
 
 def step(level: str, precision: str) -> pef.Program:
     options = sambac.CompileOptions(
-        level=level,  # type: ignore[arg-type]
+        level=level,  # type: ignore[arg-type]  # strings here, of known words
         precision=precision,  # type: ignore[arg-type]
         train=True,
         loss=("mse:y,wanted",),

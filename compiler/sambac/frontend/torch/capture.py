@@ -76,7 +76,7 @@ def capture(
                 guard,
                 asking() as asked,
                 stand_ins(module),
-                called_afresh(module, example, training) as told,
+                called_afresh(module, example, training) as before,
                 _without_assignments(),
             ):
                 program: ExportedProgram = torch.export.export(
@@ -88,8 +88,8 @@ def capture(
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
-        told.extend(differences(module, example, asked))
-    return program, told
+        before.told.extend(differences(module, example, asked, before))
+    return program, before.told
 
 
 def copied_graph(program: ExportedProgram) -> fx.GraphModule:

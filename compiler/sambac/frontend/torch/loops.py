@@ -19,7 +19,7 @@ from torch.export import ExportedProgram
 from .capture import copied_graph
 from .names import renamed
 from .regions import inlined, taken_apart
-from .writes import active_nodes
+from .writes import active_nodes, noted
 
 _SCAN = torch.ops.higher_order.scan
 _MAP = torch.ops.higher_order.map_impl
@@ -101,5 +101,5 @@ def _call(like: fx.Node, target: Any, args: tuple[Any, ...]) -> fx.Node:
     """Add a call that stands where `like` does."""
     made = like.graph.call_function(target, args)
     values = fx.map_arg(args, lambda one: one.meta["val"])
-    made.meta = {**like.meta, "val": target(*values)}
+    made.meta = noted(like, val=target(*values))
     return made

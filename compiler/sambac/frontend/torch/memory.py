@@ -78,12 +78,7 @@ class Lots:
     @classmethod
     def of(cls, found: ObjectSnapshot) -> Lots:
         """Return where they are now; those of modules are `found`."""
-        return cls((*cls.common().generators, *map(_reached, found.found(Generator))))
-
-    @classmethod
-    def common(cls) -> Lots:
-        """Return where those are now that belong to no module."""
-        return cls((_reached(random), _reached(np.random)))
+        return cls((_reached(random), _reached(np.random), *map(_reached, found.found(Generator))))
 
     def cast(self) -> None:
         """Let the next numbers be those after these lots."""
@@ -157,11 +152,32 @@ class _Calls:
         return first, write_assigned(module, before.buffers, reached, result, training)
 
 
+@dataclass(frozen=True)
+class Before:
+    """What there was before a module was called, and what the user is to be told of its calls."""
+
+    found: ObjectSnapshot
+    told: Told
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Let what the module's code reaches have afterwards what it had before any call.
+
+        Values of tensors are not looked at.
+        """
+        lots = Lots.of(self.found)
+        try:
+            yield
+        finally:
+            self.found.restore(_is_stale)
+            lots.cast()
+
+
 @contextmanager
-def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Told]:
+def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Before]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
-    It is called like `example`. Yields what will hold what the user is to be told. Raises
+    It is called like `example`. What is yielded will hold what the user is to be told. Raises
     `CompileError` if another call would not do the same, as one that reads what the first computed
     from inputs or from what trains. What a call assigns to buffers is written to them; parameters
     may not be assigned to, nor, in `training`, be frozen or thawed. Nor may what a call computes
@@ -183,26 +199,11 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     module.__dict__[attribute] = afresh
     try:
         with tape, reader:
-            yield told
+            yield Before(found, told)
     finally:
         # `forward` too, and collections that torch.export put copies of there.
         found.restore(_is_stale)
     require_released(name, tape.survivors)
-
-
-@contextmanager
-def left_as_it_was(module: torch.nn.Module) -> Iterator[None]:
-    """Let `module`, and what its code reaches, have afterwards what it has now.
-
-    Values of tensors are not looked at.
-    """
-    found = ObjectSnapshot(module.modules(), is_recorded)
-    lots = Lots.of(found)
-    try:
-        yield
-    finally:
-        found.restore(_is_stale)
-        lots.cast()
 
 
 def _repeated(

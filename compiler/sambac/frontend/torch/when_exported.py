@@ -25,7 +25,7 @@ from pef.wording import listed
 
 from .guards import replaced
 from .inputs import Example, module_name
-from .memory import left_as_it_was
+from .memory import Before
 
 _QUESTIONS = ("is_compiling", "is_exporting")
 """Functions of `torch.compiler` that say something else while a module is recorded."""
@@ -63,10 +63,12 @@ def _noted(question: Callable[[], bool], asked: set[str]) -> Callable[[], bool]:
     return marked
 
 
-def differences(module: torch.nn.Module, example: Example, asked: set[str]) -> list[str]:
+def differences(
+    module: torch.nn.Module, example: Example, asked: set[str], before: Before
+) -> list[str]:
     """Return a sentence for the user, if `module` computes something else where it is exported.
 
-    It is called in its present mode, on inputs that have numbers, and not changed.
+    It is called in its present mode, on inputs that have numbers, and left as it was `before`.
     """
     states = [*module.parameters(), *module.buffers()]
     given = [*_tensors((example.args, example.kwargs)), *states]
@@ -80,9 +82,9 @@ def differences(module: torch.nn.Module, example: Example, asked: set[str]) -> l
     except Exception as error:  # classes may say themselves how they are copied
         return [f"{is_open} it cannot be copied, which raises {type(error).__name__}"]
     try:
-        with left_as_it_was(module):
+        with before.kept():
             plain = [*_tensors(_called(copies[0], example, nullcontext()))]
-        with left_as_it_was(module):
+        with before.kept():
             exported = [*_tensors(_called(copies[1], example, being_exported()))]
         apart = _apart(plain, exported)
     except Exception as error:  # the module's own code runs here, and may raise anything
