@@ -79,9 +79,16 @@ def _detached(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return (y[mask] * y[mask].detach()).sum(), torch.where(y[mask] > 0, y[mask], 0).sum()
 
 
+def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """What lies beside has its gradient from all places: at those not selected, too."""
+    mask = b.sum(1) > 0
+    y[mask] = w / b[mask] + w / (b[mask] - 1)
+    return (y,)
+
+
 @pytest.mark.parametrize(
     "function",
-    [_scaled, _from_another, _summed, _losses, _rows, _nothing, _detached],
+    [_scaled, _from_another, _summed, _losses, _rows, _nothing, _detached, _steep],
     ids=lambda function: function.__name__.strip("_"),
 )
 def test_what_a_mask_selects_goes_back_or_is_summed_up(function: Function) -> None:
