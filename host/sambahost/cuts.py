@@ -101,7 +101,7 @@ def cut(
         return [module]
     if isinstance(module, OnnxPart):
         return cut_model(module, inputs, breaks)
-    from sambac.frontend.torch.regions import without_regions  # loads the compiler
+    from sambac.frontend.torch.programs.regions import without_regions  # loads the compiler
 
     name = module._get_name()  # type: ignore[no-untyped-call]
     try:

@@ -41,7 +41,7 @@ _MAY = {
     "compiler/sambac/passes/infer_shapes.py": "the names of an operator's attributes",
     "compiler/sambac/passes/number_ops.py": "makes one label of another",
     "pybuda/formats.py": "members of an enumeration",
-    "compiler/sambac/frontend/torch/archives.py": "dunder names of Python's",
+    "compiler/sambac/frontend/torch/files/archives.py": "dunder names of Python's",
     "runtime/sambarun/device/state.py": "where no file says it, the word of a parameter's author "
     "says what it starts as",
 }

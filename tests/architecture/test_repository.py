@@ -68,6 +68,34 @@ def test_links_of_pages_lead_to_files() -> None:
     assert not dead
 
 
+def test_files_that_pages_name_exist() -> None:
+    files = [f"/{path.relative_to(_ROOT).as_posix()}" for path in _tracked()]
+    named = [
+        (page, name)
+        for page in (_ROOT / "ARCHITECTURE.md", *(_ROOT / "docs" / "decisions").glob("*.md"))
+        for name in re.findall(r"`([\w./]*\w\.py)`", page.read_text("utf-8"))
+    ]
+    assert len(named) > 100
+    assert not [(page.name, name) for page, name in named if not _ends_one(files, name)]
+
+
+def _ends_one(files: list[str], name: str) -> bool:
+    return any(file.endswith(f"/{name}") for file in files)
+
+
+def test_cures_of_the_pytorch_frontend_stand_where_their_table_says() -> None:
+    frontend = _ROOT / "compiler" / "sambac" / "frontend" / "torch"
+    page = (_ROOT / "docs" / "decisions" / "pytorch-frontend.md").read_text("utf-8")
+    rows = re.findall(r"^\| (?!lost|--).*\|(.*)\|(.*)\|$", page, re.MULTILINE)
+    assert len(rows) > 40
+    for cures, tests in rows:
+        for name in re.findall(r"`([^`]+)`", cures):
+            assert (frontend / f"{name}.py").is_file() or (frontend / name).is_dir(), name
+        for name in re.findall(r"`([^`]+)`", tests):
+            places = (f"unit/frontend/test_torch_{name}.py", f"{name}.py")
+            assert any((_ROOT / "tests" / place).is_file() for place in places), name
+
+
 @pytest.mark.parametrize("page", ["adding-a-pass.md", "adding-an-operator.md", "several-graphs.md"])
 def test_documented_code_runs(page: str, tmp_path: Path) -> None:
     text = (_ROOT / "docs" / page).read_text("utf-8")

@@ -12,7 +12,7 @@ from torch_points import COMPARED, Comparison, Point
 
 import sambac
 import sambarun
-from sambac.frontend.torch import pairs
+from sambac.frontend.torch.programs import pairs
 
 X = torch.tensor([
     [[0.5, 1.25, -0.75, 2.0], [1.5, -0.5, 0.25, -1.0], [-2.0, 0.75, 1.0, 0.5]],

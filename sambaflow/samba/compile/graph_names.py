@@ -13,7 +13,7 @@ from torch import nn
 from pef.graphs import gradient_name
 from pef.program import Alias, NamedGraph, Program
 from pef.symbols import SymbolKind
-from sambac.frontend.torch.names import result_names
+from sambac.frontend.torch.programs.names import result_names
 from sambac.graph.names import FreshNames
 from sambaflow.samba.names import model_name, samba_name
 from sambaflow.samba.tensors.tensor import SambaTensor

@@ -14,7 +14,7 @@ from torch_runs import Lambda
 
 import sambarun
 from sambac import SGD, CompileOptions, compile
-from sambac.frontend.torch.alignment import ctc_loss
+from sambac.frontend.torch.recording.alignment import ctc_loss
 
 _STEPS, _BATCH, _CLASSES, _LABELS = 6, 3, 4, 3
 

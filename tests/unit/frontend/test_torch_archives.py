@@ -18,8 +18,8 @@ from torch_runs import run
 
 from sambac.errors import CompileError
 from sambac.frontend import load
-from sambac.frontend.torch.names import result_names
-from sambac.frontend.torch.structures import read_structure
+from sambac.frontend.torch.files.structures import read_structure
+from sambac.frontend.torch.programs.names import result_names
 from sambac.options import CompileOptions
 
 _PLAIN = CompileOptions()

@@ -14,9 +14,10 @@ from torch_runs import Lambda
 import sambac
 import sambarun
 from sambac.frontend.torch import load_torch
-from sambac.frontend.torch.capture import capture, quiet
-from sambac.frontend.torch.functional import functional as without_writes
-from sambac.frontend.torch.inputs import example_of
+from sambac.frontend.torch.modules.inputs import example_of
+from sambac.frontend.torch.patching import quiet
+from sambac.frontend.torch.programs.functional import functional as without_writes
+from sambac.frontend.torch.recording.capture import capture
 
 TRAIN = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(),))
 

@@ -14,8 +14,8 @@ from torch_runs import Lambda
 import sambarun
 from sambac import SGD, CompileOptions, compile
 from sambac.errors import CompileError
-from sambac.frontend.torch.divisors import DIVISORS
-from sambac.frontend.torch.elimination import ELIMINATION
+from sambac.frontend.torch.programs.divisors import DIVISORS
+from sambac.frontend.torch.programs.elimination import ELIMINATION
 
 _aten = torch.ops.aten
 _G = torch.Generator().manual_seed(3)

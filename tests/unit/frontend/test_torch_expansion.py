@@ -12,7 +12,8 @@ from torch import fx, nn
 from torch.nn import functional as F
 from torch.onnx._internal.exporter import _fx_passes
 
-from sambac.frontend.torch import expansion, loading
+from sambac.frontend.torch import loading
+from sambac.frontend.torch.programs import expansion
 
 X = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4) / 12 - 1
 IMAGES = torch.arange(96, dtype=torch.float32).reshape(2, 3, 4, 4) / 48 - 1
@@ -79,7 +80,9 @@ def test_models_are_as_the_exporter_makes_them(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(loading, "is_for_both", lambda *_: False)
     found = unnumbered(parts(Of(function), x))
     assert not recorded
-    monkeypatch.setattr("sambac.frontend.torch.expansion._expanded", lambda program, _: program)
+    monkeypatch.setattr(
+        "sambac.frontend.torch.programs.expansion._expanded", lambda program, _: program
+    )
     assert found == unnumbered(parts(Of(function), x))
     assert recorded
 

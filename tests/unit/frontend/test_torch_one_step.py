@@ -15,8 +15,9 @@ from torch._decomp import decomposition_table, decompositions
 import sambac
 import sambarun
 from pef.graphs import data_inputs
-from sambac.frontend.torch import loading, one_step
+from sambac.frontend.torch import loading
 from sambac.frontend.torch.loading import load_torch
+from sambac.frontend.torch.recording import one_step
 from sambac.options import CompileOptions
 
 LAYERS = {

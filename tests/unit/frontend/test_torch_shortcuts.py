@@ -110,7 +110,7 @@ def test_models_are_as_the_exporter_makes_them_at_length(
     monkeypatch.setattr(export, "decomposed_once", at_length)
     monkeypatch.setattr(export, "rules_where_they_begin", at_length)
     monkeypatch.setattr(export, "promoted_where_types_differ", at_length)
-    monkeypatch.setattr("sambac.frontend.torch.functional.transcribed", lambda *_: None)
+    monkeypatch.setattr("sambac.frontend.torch.programs.functional.transcribed", lambda *_: None)
     monkeypatch.setattr(loading, "is_for_both", lambda *_: False)
     assert found == parts(module, inputs)
     assert recorded

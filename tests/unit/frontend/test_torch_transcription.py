@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from sambac.frontend.torch import functional
-from sambac.frontend.torch.capture import quiet
 from sambac.frontend.torch.loading import load_torch
+from sambac.frontend.torch.patching import quiet
+from sambac.frontend.torch.programs import functional
 from sambac.options import CompileOptions
 
 X = torch.arange(120, dtype=torch.float32).reshape(2, 3, 4, 5) / 60 - 1

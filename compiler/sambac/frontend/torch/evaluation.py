@@ -7,8 +7,7 @@ from torch import fx
 from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
-
-from .capture import copied_graph
+from sambac.frontend.torch.programs.names import copied_graph
 
 _MODES = frozenset({"train", "training", "use_input_stats"})
 """What PyTorch calls the arguments that let an operator drop, or use the batch's statistics."""

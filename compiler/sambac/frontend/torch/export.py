@@ -36,25 +36,24 @@ from torch.onnx._internal.exporter._constants import LOCAL_FUNCTION_DOMAIN
 
 from pef.wording import listed
 from sambac.errors import CompileError, InternalError
+from sambac.frontend.torch.patching import quiet, replaced
 from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
 from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES
 
-from .capture import quiet
 from .errors import refusal
-from .expansion import decomposed_once
-from .fitting import compared_in_their_types, numbers_in_float64
-from .forms import require_forms
-from .functional import views_of_any_strides
-from .guards import replaced
-from .names import kept_names, name_outputs, new_names
+from .programs.expansion import decomposed_once
+from .programs.fitting import compared_in_their_types, numbers_in_float64
+from .programs.forms import require_forms
+from .programs.functional import views_of_any_strides
+from .programs.names import kept_names, name_outputs, new_names
+from .programs.writes import Results
 from .shortcuts import promoted_where_types_differ, rules_where_they_begin
 from .states import ModuleStates, has_no_content
 from .translations import translations
 from .translations.operators import MARKED, STOP_DOMAIN
-from .writes import Results
 
 OPSET = 23
 """The operator set that training works on; graphs for inference have it too."""

@@ -19,33 +19,40 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
 from sambac.frontend.source import Source
+from sambac.frontend.torch.patching import quiet
 from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
-from .capture import capture, quiet
-from .draws import (
+from .evaluation import as_it_evaluates
+from .export import to_onnx
+from .files.models import made_by, program_from
+from .modes import are_equal, is_for_both, reading_mode, says_the_same
+from .modules.guards import require_dense, require_made, require_python
+from .modules.inputs import Shapes, example_of, module_name
+from .modules.memory import Told, tell
+from .programs.draws import (
     leave_generators_out,
     name_draws,
     require_common_generator,
     spell_draws,
     told_of,
 )
-from .evaluation import as_it_evaluates
-from .export import to_onnx
-from .files import made_by, program_from
-from .fitting import give_axes, give_one_type, pass_nothing_on, spell_doubles, stop_statistics
-from .functional import functional
-from .guards import require_dense, require_made, require_python
-from .inputs import Shapes, example_of, module_name
-from .memory import Told, tell
-from .modes import are_equal, is_for_both, reading_mode, says_the_same
-from .one_step import one_step_for_all
-from .selections import keep_sizes
+from .programs.fitting import (
+    give_axes,
+    give_one_type,
+    pass_nothing_on,
+    spell_doubles,
+    stop_statistics,
+)
+from .programs.functional import functional
+from .programs.selections import keep_sizes
+from .programs.strided import in_order_of_memory
+from .programs.writes import arrange_results, require_no_memory
+from .recording.capture import capture
+from .recording.one_step import one_step_for_all
 from .shortcuts import kept_tables
 from .states import ModuleStates, kept_gradients, require_own_memory, require_own_names, states_of
-from .strided import in_order_of_memory
 from .translations.operators import CALM, OPEN, STOP
-from .writes import arrange_results, require_no_memory
 
 _MARKS = MappingProxyType({STOP: mark_stop, CALM: mark_calm, OPEN: mark_open})
 

@@ -22,8 +22,8 @@ from sambac.frontend.source import Source
 from sambac.graph.nodes import all_nodes, is_stop
 
 from .export import RANDOM
+from .modules.tape import is_recorded
 from .states import has_no_content
-from .tape import is_recorded
 
 _MODE = "training"
 """The attribute that says in which mode a module is."""

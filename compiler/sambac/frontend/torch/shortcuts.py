@@ -39,7 +39,7 @@ from torch.onnx._internal.fx.passes.type_promotion import (
 from torch.onnx._internal.fx.type_utils import from_scalar_type_to_torch_dtype
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .guards import replaced
+from sambac.frontend.torch.patching import replaced
 
 
 def has_known_type(value: object) -> bool:

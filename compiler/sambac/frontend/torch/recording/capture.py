@@ -5,24 +5,16 @@ Functions of PyTorch that cannot be recorded as they are written have stand-ins 
 
 from __future__ import annotations
 
-import copy
-import io
-import logging
-import math
-import sys
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import fx
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
 from torch.nn import functional as functional_api
-from torch.nn._reduction import legacy_get_string
 from torch.nn.modules import module as modules
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -31,26 +23,22 @@ from torch.utils.hooks import RemovableHandle
 
 from pef.wording import listed
 from sambac.errors import CompileError
-
-from .alignment import ctc_loss
-from .covariance import corrcoef, cov
-from .errors import refusal
-from .guards import (
+from sambac.frontend.torch.errors import refusal
+from sambac.frontend.torch.modules.guards import (
     naming_derivatives,
     refusing_own_gradients,
-    replaced,
     require_no_hooks,
     without_seeds,
 )
-from .inputs import Example, module_name, on_the_host
-from .memory import Told, called_afresh
-from .states import stand_ins
-from .when_exported import asking, differences
+from sambac.frontend.torch.modules.inputs import Example, module_name, on_the_host
+from sambac.frontend.torch.modules.memory import Told, called_afresh
+from sambac.frontend.torch.modules.when_exported import asking, differences
+from sambac.frontend.torch.patching import quiet, replaced
+from sambac.frontend.torch.states import stand_ins
 
-_LOGGERS = ("torch", "onnxscript", "onnx_ir")
-"""Who logs, with all below; what goes wrong is raised as well, and said in one sentence."""
-
-_SILENT = logging.CRITICAL + 1
+from .alignment import ctc_loss
+from .covariance import corrcoef, cov
+from .losses import gaussian_nll_loss, multi_margin_loss
 
 
 def capture(
@@ -90,15 +78,6 @@ def capture(
             raise refusal(name, error) from error
         before.told.extend(differences(module, example, asked, before))
     return program, before.told
-
-
-def copied_graph(program: ExportedProgram) -> fx.GraphModule:
-    """Return a copy of the graph of `program`, whose inputs keep their names whatever these are."""
-    result: fx.GraphModule = copy.deepcopy(program.graph_module)
-    inputs = (graph.find_nodes(op="placeholder") for graph in (program.graph, result.graph))
-    for old, new in zip(*inputs, strict=True):
-        new.name = new.target = old.name
-    return result
 
 
 @contextmanager
@@ -198,90 +177,3 @@ def _is_said_to_be_causal(
     mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None
 ) -> bool:
     return is_causal is True
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep PyTorch's exporters from warning about themselves, and from printing what they raise.
-
-    What a module prints is printed, if nothing is raised.
-    """
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    # Setting a level makes every logger of the process look for its own again.
-    loggers = [logger for logger in loggers if logger.level != _SILENT]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(_SILENT)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()) as said:
-            warnings.simplefilter("ignore")
-            yield
-        sys.stderr.write(said.getvalue())
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-def gaussian_nll_loss(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    var: torch.Tensor | float,
-    full: bool = False,
-    eps: float = 1e-6,
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """(log v + (input - target)^2 / v) / 2 with v = max(var, eps); `full` adds log(2 pi) / 2.
-
-    Shapes: `var` as `input`, or without its last axis, or broadcast to it. PyTorch looks whether
-    variances are negative, which depends on values, and clamps them in place with gradients off:
-    those of v go to `var` where it is clamped too. Raises `ValueError` for other reductions.
-    """
-    if not isinstance(var, torch.Tensor):
-        var = torch.full_like(input, var)
-    if var.shape != input.shape and var.shape == input.shape[:-1]:
-        var = var.unsqueeze(-1)
-    fixed = var.detach()
-    v = fixed.clamp(min=eps) + (var - fixed)
-    loss = 0.5 * (torch.log(v) + (input - target) ** 2 / v)
-    loss = loss + 0.5 * math.log(2 * math.pi) if full else loss
-    return _reduced(loss, reduction)
-
-
-def multi_margin_loss(
-    input: torch.Tensor,
-    target: torch.Tensor,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: torch.Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """Sum over c != t of w_t max(0, margin - x_t + x_c)^p / C; no gradient comes where that is 0.
-
-    Shapes: `input` [N, C] or [C], `target` [N] or a scalar, `weight` [C]. PyTorch records it with a
-    limit instead, at which gradients pass. Raises `ValueError` for other powers and reductions.
-    """
-    if p not in (1, 2):
-        raise ValueError("only p == 1 and p == 2 supported")
-    if size_average is not None or reduce is not None:
-        reduction = legacy_get_string(size_average, reduce)
-    alone = target.dim() == 0
-    scores, labels = input.reshape(-1, input.shape[-1]), target.reshape(-1)
-    away = margin - scores.gather(1, labels.unsqueeze(1)) + scores
-    away = torch.where(away > 0, away, 0)
-    terms = away if p == 1 else away * away
-    if weight is not None:
-        terms = terms * weight[labels].unsqueeze(1)
-    classes = scores.shape[1]
-    own = torch.arange(classes, device=labels.device) == labels.unsqueeze(1)
-    losses = torch.where(own, 0, terms).sum(1) / classes
-    return _reduced(losses.squeeze(0) if alone and input.dim() == 1 else losses, reduction)
-
-
-def _reduced(loss: torch.Tensor, reduction: str) -> torch.Tensor:
-    if reduction not in ("none", "mean", "sum"):
-        raise ValueError(f"{reduction} is not valid")
-    if reduction == "none":
-        return loss
-    return loss.mean() if reduction == "mean" else loss.sum()

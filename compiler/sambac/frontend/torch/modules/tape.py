@@ -22,8 +22,7 @@ from torch.utils import _pytree as pytree
 
 from pef.object_parts import PLAIN
 from pef.reached_code import is_of
-
-from .errors import OTHERS
+from sambac.frontend.torch.errors import OTHERS
 
 Call: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
 Settings: TypeAlias = Hashable

@@ -21,16 +21,16 @@ from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.frontend.torch.errors import refusal
+from sambac.frontend.torch.patching import quiet
+from sambac.frontend.torch.states import is_complex
 
-from .capture import quiet
 from .divisors import DIVISORS
 from .draws import UNIFORM
 from .elimination import ELIMINATION
-from .errors import refusal
 from .loops import with_loops_written_out
 from .pairs import on_parts
 from .regions import without_regions
-from .states import is_complex
 from .transcription import transcribed
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default

@@ -17,9 +17,9 @@ from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.frontend.torch.states import share_memory
 
 from .inputs import module_name
-from .states import share_memory
 from .tape import tensors_in
 
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]

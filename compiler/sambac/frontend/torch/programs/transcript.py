@@ -20,9 +20,10 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from sambac.frontend.torch.modules.tape import memory_of, tensors_in
+from sambac.frontend.torch.shortcuts import has_known_type
+
 from .names import renamed
-from .shortcuts import has_known_type
-from .tape import memory_of, tensors_in
 from .writes import viewed, written_by
 
 

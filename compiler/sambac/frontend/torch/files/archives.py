@@ -25,8 +25,8 @@ from torch.export.pt2_archive._package import load_pt2
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.frontend.torch.patching import replaced
 
-from .guards import replaced
 from .structures import read_structure
 
 _MODEL = "model"

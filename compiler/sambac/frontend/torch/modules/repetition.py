@@ -26,9 +26,9 @@ from torch.fx.experimental.proxy_tensor import (
 from pef.objects import Change, ObjectSnapshot
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.frontend.torch.patching import replaced
 
 from .assigned import Buffers, buffers_of, spelled
-from .guards import replaced
 from .tape import (
     SYMBOLIC,
     Dependences,

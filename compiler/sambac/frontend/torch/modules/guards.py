@@ -26,8 +26,9 @@ from torch.utils import checkpoint
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.frontend.torch.errors import FIXED_GROUPS, GROUPED
+from sambac.frontend.torch.patching import replaced
 
-from .errors import FIXED_GROUPS, GROUPED
 from .inputs import Example, module_name
 
 _CONTROL_FLOW = frozenset(
@@ -330,14 +331,3 @@ def _without_inference(
         enter(context)
 
     return checked
-
-
-@contextmanager
-def replaced(owner: object, attribute: str, value: object) -> Iterator[None]:
-    """Let `attribute` of `owner` be `value` for a while."""
-    before = vars(owner)[attribute]
-    setattr(owner, attribute, value)
-    try:
-        yield
-    finally:
-        setattr(owner, attribute, before)

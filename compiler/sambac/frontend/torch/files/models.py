@@ -16,10 +16,10 @@ from torch.export import ExportedProgram
 from pef.foreign import why
 from pef.wording import did_you_mean
 from sambac.errors import CompileError, root_cause
+from sambac.frontend.torch.errors import first_sentence
+from sambac.frontend.torch.patching import quiet
 
 from .archives import program_in
-from .capture import quiet
-from .errors import first_sentence
 
 
 def program_from(path: str) -> ExportedProgram:

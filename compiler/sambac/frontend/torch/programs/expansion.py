@@ -28,9 +28,10 @@ from torch.onnx._internal.exporter import _decomp, _fx_passes
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils import _pytree as pytree
 
-from .guards import replaced
+from sambac.frontend.torch.patching import replaced
+from sambac.frontend.torch.shortcuts import has_known_type
+
 from .names import renamed
-from .shortcuts import has_known_type
 
 _VIEWS = frozenset(
     {

@@ -16,7 +16,8 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 
-from .capture import copied_graph
+from sambac.frontend.torch.programs.names import copied_graph
+
 from .names import renamed
 from .regions import inlined, taken_apart
 from .writes import active_nodes, noted

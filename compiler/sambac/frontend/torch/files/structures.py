@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from .names import field_names
+from sambac.frontend.torch.programs.names import field_names
 
 _PYTHON = ("builtins.", "collections.", "torch.")
 """Where the types come from that PyTorch itself can read."""

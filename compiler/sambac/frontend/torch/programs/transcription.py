@@ -28,7 +28,8 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
-from .shortcuts import has_known_type
+from sambac.frontend.torch.shortcuts import has_known_type
+
 from .transcript import NotKnownError, Transcript
 from .transcription_rules import RULES, writes_statistics
 from .writes import written_by

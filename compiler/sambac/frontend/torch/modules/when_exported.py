@@ -22,8 +22,8 @@ from torch.nn import Parameter
 from torch.utils import _pytree as pytree
 
 from pef.wording import listed
+from sambac.frontend.torch.patching import replaced
 
-from .guards import replaced
 from .inputs import Example, module_name
 from .memory import Before
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils import _pytree as pytree
 
-from .states import is_complex
+from sambac.frontend.torch.states import is_complex
 
 _Operator: TypeAlias = torch._ops.OpOverload
 _Form: TypeAlias = Callable[..., object]

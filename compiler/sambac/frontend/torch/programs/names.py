@@ -11,6 +11,7 @@ so that the second clamp of a tensor takes the limits of the first away.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,13 +23,14 @@ import torch
 from onnx_ir.tensor_adapters import from_torch_dtype
 from onnxscript.rewriter import RewriterContext
 from torch import fx
+from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, TensorArgument
 from torch.onnx._internal.exporter import _core
 from torch.utils import _pytree as pytree
 
+from sambac.frontend.torch.patching import replaced
 from sambac.graph.names import FreshNames, make_way, value_names
 
-from .guards import replaced
 from .writes import Results
 
 _RESULT = "output"
@@ -182,3 +184,12 @@ def renamed(signature: ExportGraphSignature, graph: fx.Graph) -> ExportGraphSign
         for spec, result in zip(signature.output_specs, results, strict=True)
     ]
     return ExportGraphSignature(list(signature.input_specs), specs)
+
+
+def copied_graph(program: ExportedProgram) -> fx.GraphModule:
+    """Return a copy of the graph of `program`, whose inputs keep their names whatever these are."""
+    result: fx.GraphModule = copy.deepcopy(program.graph_module)
+    inputs = (graph.find_nodes(op="placeholder") for graph in (program.graph, result.graph))
+    for old, new in zip(*inputs, strict=True):
+        new.name = new.target = old.name
+    return result

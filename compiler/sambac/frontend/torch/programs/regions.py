@@ -25,8 +25,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
+from sambac.frontend.torch.programs.names import copied_graph
 
-from .capture import copied_graph
 from .names import renamed
 from .writes import (
     DETACH,

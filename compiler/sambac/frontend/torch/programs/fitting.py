@@ -52,8 +52,9 @@ from torch.onnx._internal.fx.passes.type_promotion import (
     TypePromotionSnapshot,
 )
 
+from sambac.frontend.torch.patching import replaced
+
 from .doubles import SPELLED
-from .guards import replaced
 from .writes import noted
 
 _aten = torch.ops.aten

@@ -1,0 +1,1 @@
+"""What modules do when they are called that a recording loses or takes for something else."""

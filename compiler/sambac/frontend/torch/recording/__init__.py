@@ -1,0 +1,1 @@
+"""Recording a module: the operators that it runs, as a program of torch.export."""
