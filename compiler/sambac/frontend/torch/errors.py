@@ -137,8 +137,8 @@ _CURES = (
     (
         re.compile(r"in output, which is not a known type"),
         (
-            "it returns something else than tensors and collections of them; return a dict "
-            "(transformers models: config.use_cache = False)"
+            "it returns something else than tensors, and collections and objects that hold them; "
+            "return a dict"
         ),
     ),
     (GROUPED, FIXED_GROUPS),

@@ -28,6 +28,7 @@ from .export import to_onnx
 from .files.models import made_by, program_from
 from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .modules.guards import require_dense, require_made, require_python
+from .modules.holders import forgotten_holders, told_of_numbers
 from .modules.inputs import Shapes, example_of, module_name
 from .modules.memory import Told, tell
 from .programs.draws import (
@@ -78,7 +79,7 @@ def load_torch(
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
     exported as it is meant.
     """
-    with quiet(), kept_tables(), one_step_for_all(), kept_gradients(model):
+    with quiet(), kept_tables(), one_step_for_all(), kept_gradients(model), forgotten_holders():
         recorded = _record(model, options, inputs, dynamic_shapes)
         if recorded.training is not None:
             _require_own(recorded.name, recorded.training, recorded.evaluation)
@@ -131,6 +132,7 @@ def _record(
     require_python(model)
     require_made(model)
     example = example_of(model, inputs, dynamic_shapes)
+    fixed = told_of_numbers(example)
     require_dense(model, example)
     if options.train and dynamic_shapes is not None:
         raise CompileError(
@@ -139,15 +141,15 @@ def _record(
         )
     if not options.train:
         evaluation, told = capture(model, example, training=False)
-        return _Recorded(name, evaluation, None, told)
+        return _Recorded(name, evaluation, None, [*fixed, *told])
     with reading_mode(model) as reader:
         training, told = capture(model, example, training=True)
     # Of calls that are not all alike each mode has something to say.
     if not told and is_for_both(training, reader):
-        return _Recorded(name, training, training, told)
+        return _Recorded(name, training, training, fixed)
     with kept_gradients(model):  # what trains is what does after train()
         evaluation, others = capture(model, example, training=False)
-    return _Recorded(name, evaluation, training, [*told, *others])
+    return _Recorded(name, evaluation, training, [*fixed, *told, *others])
 
 
 def _export(

@@ -1,0 +1,236 @@
+"""Objects in arguments and results that hold tensors are collections of what they hold."""
+
+from __future__ import annotations
+
+import warnings
+from collections import UserDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch_runs import Lambda
+
+import sambac
+import sambarun
+from pef.graphs import data_inputs
+from sambac.errors import CompileError
+
+
+class Layer:
+    """What one layer keeps; `size` is a number of Python, `label` nothing that counts."""
+
+    def __init__(self, keys: Tensor | None = None, size: int | None = None) -> None:
+        self.keys = keys
+        self.values = None if keys is None else 2 * keys
+        self.label = ["layer"]
+        if size is not None:
+            self.size = size
+
+
+class Cache:
+    """What layers keep from call to call, as libraries of transformers write it."""
+
+    def __init__(self, *layers: Layer) -> None:
+        self.layers = list(layers)
+
+    def update(self, at: int, new: Tensor) -> Tensor:
+        """Add rows to a layer, which is made when it is first needed."""
+        while len(self.layers) <= at:
+            self.layers.append(Layer())
+        layer = self.layers[at]
+        layer.keys = new if layer.keys is None else torch.cat([layer.keys, new])
+        layer.values = new * new if layer.values is None else torch.cat([layer.values, new * new])
+        layer.label.append("more")
+        return layer.keys.sum(0) + layer.values.sum(0)
+
+
+class Decoder(nn.Module):
+    """Two layers over a cache that it is given, or makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.linspace(0.5, 1.5, 4))
+
+    def forward(self, x: Tensor, cache: Cache | None = None) -> dict[str, object]:
+        """Return a result and the cache."""
+        cache = Cache() if cache is None else cache
+        for at in range(2):
+            x = x * self.weight + torch.tanh(cache.update(at, x))
+        return {"y": x, "cache": cache}
+
+
+@dataclass
+class Pair:
+    """A class of data that no library has made known to PyTorch."""
+
+    first: Tensor
+    second: object = None
+    flags: dict[str, bool] = field(default_factory=dict)
+
+
+X = torch.linspace(-1, 1, 8).reshape(2, 4)
+
+
+def _cache(size: int | None = None) -> Cache:
+    return Cache(Layer(X + 1, size), Layer(X - 1, size))
+
+
+def _exact(cache: Cache) -> Cache:
+    """Return a copy with float64."""
+    copies = [Layer() for _ in cache.layers]
+    for copy, layer in zip(copies, cache.layers, strict=True):
+        copy.keys, copy.values = exactly(layer.keys), exactly(layer.values)
+    return Cache(*copies)
+
+
+def _tensors(cache: Cache) -> list[Tensor]:
+    return [one for layer in cache.layers for one in (layer.keys, layer.values) if one is not None]
+
+
+def _run(program: sambac.Program, *inputs: Tensor) -> dict[str, np.ndarray]:
+    names = [port.name for port in data_inputs(program.graphs[0])]
+    with sambarun.load(program) as executable:
+        return executable.run(dict(zip(names, (one.numpy() for one in inputs), strict=True)))
+
+
+def test_a_cache_is_an_input_and_a_result() -> None:
+    module, cache = Decoder(), _cache()
+    before = [one.clone() for one in _tensors(cache)]
+    program = sambac.compile(module, inputs={"x": X, "cache": cache})
+    assert all(map(torch.equal, _tensors(cache), before))
+    assert [layer.label for layer in cache.layers] == [["layer"], ["layer"]]
+    results = _run(program, X, *before)
+    exact = _exact(cache)
+    wanted = exactly(module)(exactly(X), exact)
+    parts = [f"cache_layers_{at}_{what}_1" for at in range(2) for what in ("keys", "values")]
+    assert [*results] == ["y", *parts]
+    for found, tensor in zip(results.values(), [wanted["y"], *_tensors(exact)], strict=True):
+        assert_near(found, tensor.detach().numpy())
+
+
+def test_a_cache_that_a_module_makes_is_a_result() -> None:
+    module = Decoder()
+    results = _run(sambac.compile(module, inputs=(X,)), X)
+    wanted = exactly(module)(exactly(X))
+    assert [*results][:3] == ["y", "cache_layers_0_keys", "cache_layers_0_values"]
+    tensors = [wanted["y"], *_tensors(wanted["cache"])]
+    for found, tensor in zip(results.values(), tensors, strict=True):
+        assert_near(found, tensor.detach().numpy())
+
+
+def test_gradients_pass_through_objects() -> None:
+    """A loss of what a cache holds, given and made."""
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder = Decoder()
+
+        def forward(self, x: Tensor, cache: Cache) -> Tensor:
+            made = self.decoder(x, cache)
+            held = made["cache"]
+            return (made["y"] * held.layers[1].keys.sum()).square().mean()  # type: ignore[attr-defined]
+
+    module = Loss()
+    sgd = sambac.SGD(lr=1.0)
+    options = sambac.CompileOptions(train=True, optimizers=(sgd,))
+    program = sambac.compile(module, options, inputs={"x": X, "cache": _cache()})
+    module.double()
+    loss = module(exactly(X), _exact(_cache()))
+    loss.backward()
+    with sambarun.load(program) as executable:
+        names = [port.name for port in data_inputs(program.graphs[0])]
+        tensors = (X, *_tensors(_cache()))
+        executable.step(dict(zip(names, (one.numpy() for one in tensors), strict=True)))
+        state = executable.state()
+    weight = module.decoder.weight
+    assert weight.grad is not None
+    assert_near(state["decoder.weight"], (weight - weight.grad).detach().numpy())
+
+
+@pytest.mark.parametrize(
+    ("wrap", "names"),
+    [
+        (lambda x: Pair(x, x + 1), ["first", "second"]),
+        (lambda x: Pair(x, Pair(x + 1)), ["first", "second_first"]),
+        (lambda x: Pair(x, [x + 1, None]), ["first", "second_0"]),
+        (lambda x: SimpleNamespace(a=x, b="text", c=x + 1), ["a", "c"]),
+        (lambda x: {"p": Pair(x), "q": (Pair(x + 1),)}, ["p_first", "q_0_first"]),
+        (lambda x: UserDict(a=x, b=x + 1), ["data_a", "data_b"]),
+        (
+            lambda x: torch.distributions.Normal(x, x.exp(), validate_args=False),
+            ["loc", "scale"],
+        ),
+    ],
+    ids=["data", "nested", "list", "namespace", "in collections", "mapping", "distribution"],
+)
+def test_results_are_taken_apart(wrap: Callable[[Tensor], object], names: list[str]) -> None:
+    results = _run(sambac.compile(Lambda(lambda x: wrap(2 * x)), inputs=(X,)), X)
+    assert [*results] == names
+    assert_near(results[names[0]], (2 * exactly(X)).numpy())
+    kinds = {Pair, SimpleNamespace, UserDict, torch.distributions.Normal}
+    assert kinds.isdisjoint(pytree.SUPPORTED_NODES)
+
+
+def test_numbers_beside_tensors_of_inputs_are_told_of() -> None:
+    told = r"as they are: cache\.layers\.0\.size = 3, cache\.layers\.1\.size = 3; what is to change"
+    with pytest.warns(UserWarning, match=told):
+        sambac.compile(Decoder(), inputs={"x": X, "cache": _cache(size=3)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sambac.compile(Decoder(), inputs={"x": X, "cache": _cache()})
+
+
+def test_sizes_in_objects_can_stay_open() -> None:
+    past = torch.export.Dim("past", min=1, max=9)
+    shapes = {"x": None, "cache": [[[{0: past}, {0: past}] for _ in range(2)]]}
+    module = Decoder()
+    inputs = {"x": X, "cache": _cache()}
+    program = sambac.compile(module, inputs=inputs, dynamic_shapes=shapes)
+    longer = Cache(*(Layer(torch.cat([X, X, X]) + at) for at in range(2)))
+    results = _run(program, X, *_tensors(longer))
+    exact = _exact(longer)
+    wanted = exactly(module)(exactly(X), exact)
+    for found, tensor in zip(results.values(), [wanted["y"], *_tensors(exact)], strict=True):
+        assert_near(found, tensor.detach().numpy())
+
+
+def _round() -> SimpleNamespace:
+    one = SimpleNamespace(x=X)
+    one.parts = [SimpleNamespace(whole=one, x=X)]
+    return one
+
+
+class Slots:
+    """An object without a dict of attributes."""
+
+    __slots__ = ("x",)
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize("wrap", [lambda x: {x}, Slots, lambda x: (x, "text", Slots(x))])
+def test_what_else_is_returned_is_refused(wrap: Callable[[Tensor], object]) -> None:
+    with pytest.raises(CompileError, match="returns something else than tensors, and collections"):
+        sambac.compile(Lambda(lambda x: wrap(2 * x)), inputs=(X,))
+
+
+def test_objects_that_hold_themselves_are_refused() -> None:
+    says = "of the class SimpleNamespace holds tensors and itself; give or return the tensors"
+    with pytest.raises(CompileError, match=says):
+        sambac.compile(Lambda(lambda one: one.x * 2), inputs=(_round(),))
+
+    def made(x: Tensor) -> object:
+        one = _round()
+        one.x = x
+        return one
+
+    with pytest.raises(CompileError, match=says):
+        sambac.compile(Lambda(made), inputs=(X,))
