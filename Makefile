@@ -16,7 +16,7 @@ AVX2 := ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 OMP_NUM_THREADS=2
 NUMERIC := $(BIN)/python -m pytest -q -m 'numeric and not long' --timeout 900
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo digits samba pybuda check format test test-long test-numeric slow conformance bench bench-device fit-device schema golden clean
+.PHONY: help setup demo digits letters samba pybuda check format test test-long test-numeric slow conformance bench bench-device fit-device schema golden clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ demo: $(READY)  ## compile a real network, run it, show sections, memory and the
 
 digits: $(READY)  ## train on handwritten digits from the command line, evaluate, plot the loss
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/digits/run.sh build/digits
+
+letters: $(READY)  ## train a transformer on this project's pages, and let it write with a cache
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/letters/run.sh build/letters
 
 samba: $(READY)  ## a SambaFlow application with handwritten digits: compile, run, test, measure, infer
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh examples/samba_digits/run.sh build/samba

@@ -27,9 +27,11 @@ _OPTIONS = sambac.CompileOptions(train=True, loss=("loss",), optimizers=(sambac.
 
 
 def _tensors(result: object) -> Iterator[Tensor]:
-    """Yield the tensors in what a model returns."""
+    """Yield the tensors in what a model returns; caches of keys and values are objects."""
     if isinstance(result, Tensor):
         yield result
+    elif type(result).__module__ == "transformers.cache_utils":
+        yield from _tensors(vars(result))
     elif isinstance(result, dict):
         for item in result.values():
             yield from _tensors(item)

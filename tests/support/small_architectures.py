@@ -52,7 +52,6 @@ class Architecture:
     def make(self) -> tuple[nn.Module, dict[str, Tensor], dict[str, Tensor] | None]:
         """Return the module and its two kinds of keywords."""
         config = getattr(transformers, self.config)(**self.settings)
-        config.use_cache = False
         config.problem_type = "single_label_classification"
         module = getattr(transformers, self.model)(config)
         if hasattr(config, "num_local_experts"):
