@@ -28,6 +28,7 @@ from .errors import require
 from .facts import LayerNumbers, Record, Roles, State, StepFacts
 from .frontend import Source, judging, load
 from .graph.decisions import Decisions
+from .graph.open_sizes import declared_sizes, name_open_sizes
 from .models import GraphSource, Inputs, Model, Progress, Shapes
 from .multi_model import (
     Loaded,
@@ -157,6 +158,7 @@ def _inference(
 ) -> LoweredGraphs:
     """One graph, whose weights are constants; states if they are `wanted` or not all there."""
     model, signature, passes = source.model, source.signature, _pass_context(options)
+    declared = declared_sizes(model.graph)
     if _rounds(options):
         raise_for_rounding(model, source.name, passes)
     states = take_states(model, source.roles, wanted) if source.roles or wanted else {}
@@ -175,6 +177,7 @@ def _inference(
         quantized = quantize(source, options, passes)
     report("select kernels")
     passes.run(model, SELECT_KERNELS)
+    name_open_sizes(model.graph, declared)
     main = named_model(MAIN_GRAPH, model, signature.inputs, signature.outputs, beside=len(states))
     return LoweredGraphs(
         graphs=(main,),

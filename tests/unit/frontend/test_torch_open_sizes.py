@@ -310,3 +310,35 @@ def test_misuse(tmp_path: Path) -> None:
     ):
         with pytest.raises(sambac.CompileError, match=message):
             sambac.compile(model, options, inputs=inputs, dynamic_shapes=given)
+
+
+class _Grown(nn.Module):
+    """Rows behind rows that came before, by name or in a list."""
+
+    def forward(self, x: Tensor, past: list[Tensor], half: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.cat([past[0], x], 1), (half @ torch.ones(3, 3)).flatten()
+
+
+_PAST, _AUTO = Dim("past", max=9), Dim.AUTO
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ({0: _BATCH}, [{0: _BATCH, 1: _PAST}], {0: _AUTO}),
+        {"half": {0: _AUTO}, "x": (_BATCH, None, None), "past": [(_BATCH, _PAST, None)]},
+    ],
+)
+def test_open_sizes_are_called_what_the_user_calls_them(shapes: object) -> None:
+    x, past, half = torch.ones(2, 1, 3), torch.ones(2, 4, 3), torch.ones(5, 3)
+    by_name = {"half": half, "x": x, "past": [past]}
+    inputs = by_name if isinstance(shapes, dict) else (x, [past], half)
+    program = sambac.compile(_Grown(), inputs=inputs, dynamic_shapes=shapes)
+    (graph,) = program.graphs
+    found = {port.name: program.symbols[port.symbol].shape for port in graph.inputs}
+    auto = found.pop("half")
+    assert found == {"x": ("batch", 1, 3), "past_0": ("batch", "past", 3)}
+    assert auto is not None
+    assert str(auto[0]).startswith("s")
+    results = [program.symbols[port.symbol].shape for port in graph.outputs]
+    assert results == [("batch", "past + 1", 3), (f"3*{auto[0]}",)]

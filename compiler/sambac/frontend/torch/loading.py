@@ -8,6 +8,7 @@ program   -> no_grad becomes detach, writes to buffers become results    regions
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -47,6 +48,7 @@ from .programs.fitting import (
 )
 from .programs.functional import functional
 from .programs.selections import keep_sizes
+from .programs.sizes import rename_sizes, size_names
 from .programs.strided import in_order_of_memory
 from .programs.writes import arrange_results, require_no_memory
 from .recording.capture import capture
@@ -60,12 +62,16 @@ _MARKS = MappingProxyType({STOP: mark_stop, CALM: mark_calm, OPEN: mark_open})
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A model as it evaluates, and as it trains, which is recorded for training only."""
+    """A model as it evaluates, and as it trains, which is recorded for training only.
+
+    `sizes` are the names of open sizes, by the symbols that the recording has for them.
+    """
 
     name: str
     evaluation: ExportedProgram
     training: ExportedProgram | None
     told: Told = field(default_factory=list)
+    sizes: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_torch(
@@ -97,6 +103,7 @@ def _require_own(name: str, *programs: ExportedProgram) -> None:
 def _load(recorded: _Recorded, options: CompileOptions) -> Source:
     if recorded.training is None:
         source, _ = _export(recorded.evaluation, recorded.name, options)
+        rename_sizes(source.model, recorded.sizes)
         return source
     source, states = _export(recorded.training, recorded.name, options)
     source = replace(source, warnings=told_of(recorded.training))
@@ -141,7 +148,8 @@ def _record(
         )
     if not options.train:
         evaluation, told = capture(model, example, training=False)
-        return _Recorded(name, evaluation, None, [*fixed, *told])
+        sizes = size_names(model, example, evaluation)
+        return _Recorded(name, evaluation, None, [*fixed, *told], sizes)
     with reading_mode(model) as reader:
         training, told = capture(model, example, training=True)
     # Of calls that are not all alike each mode has something to say.

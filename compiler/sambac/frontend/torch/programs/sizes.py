@@ -1,0 +1,71 @@
+"""Open sizes are called what the user calls them; torch.export has symbols for them.
+
+Dim("past"):  [s50, 4, s11, 32]      ->  [batch, 4, past, 32]
+[s50, 4, s11 + 1, 32]  ->  [batch, 4, past + 1, 32]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+import torch
+from torch.export import Dim, ExportedProgram
+from torch.export.dynamic_shapes import _combine_args, _tree_map_with_path
+from torch.utils import _pytree as pytree
+
+from sambac.frontend.torch.modules.inputs import Example
+
+
+def size_names(
+    module: torch.nn.Module, example: Example, program: ExportedProgram
+) -> Mapping[str, str]:
+    """Return the names that `example` gives open sizes, by the symbols that `program` has."""
+    if not example.shapes:
+        return {}
+    named = _named_axes(module, example)
+    inputs = program.graph_signature.user_inputs
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    names: dict[str, str] = {}
+    leaves = pytree.tree_leaves((example.args, dict(example.kwargs)))
+    for leaf, name in zip(leaves, inputs, strict=True):
+        for axis, called in named.get(id(leaf), {}).items():
+            size = values[str(name)].shape[axis]
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                names[str(size.node.expr)] = called
+    return names
+
+
+def _named_axes(module: torch.nn.Module, example: Example) -> dict[int, dict[int, str]]:
+    """Return the names of open axes of the tensors in `example`, by what `id` says of these."""
+    named: dict[int, dict[int, str]] = {}
+
+    def note(_path: object, leaf: object, axes: Mapping[int, object] | Sequence[object]) -> None:
+        if isinstance(leaf, torch.Tensor) and axes:
+            pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes)
+            called = {axis: dim.__name__ for axis, dim in pairs if type(dim) is Dim}
+            named[id(leaf)] = called
+
+    inputs = _combine_args(module, example.args, dict(example.kwargs))
+    given = tuple(inputs.values()) if isinstance(example.shapes, (tuple, list)) else inputs
+    shapes = tuple(example.shapes) if isinstance(example.shapes, list) else example.shapes
+    _tree_map_with_path(note, given, shapes, tree_name="inputs")
+    return named
+
+
+def rename_sizes(model: ir.Model, names: Mapping[str, str]) -> None:
+    """Replace symbols of open sizes by their `names` in all shapes of `model`, in place."""
+    if not names:
+        return
+    for graph in model.graphs():
+        made = (value for node in graph for value in node.outputs)
+        for value in (*graph.inputs, *graph.outputs, *made):
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape.dims])
+
+
+def _renamed(dim: int | ir.SymbolicDim, names: Mapping[str, str]) -> int | ir.SymbolicDim:
+    if isinstance(dim, int) or dim.value is None:
+        return dim
+    return ir.SymbolicDim(re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(dim.value)))
