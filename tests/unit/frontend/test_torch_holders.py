@@ -178,13 +178,27 @@ def test_results_are_taken_apart(wrap: Callable[[Tensor], object], names: list[s
     assert kinds.isdisjoint(pytree.SUPPORTED_NODES)
 
 
-def test_numbers_beside_tensors_of_inputs_are_told_of() -> None:
-    told = r"as they are: cache\.layers\.0\.size = 3, cache\.layers\.1\.size = 3; what is to change"
+@pytest.mark.parametrize("by_name", [True, False])
+def test_numbers_in_inputs_that_change_are_told_of(by_name: bool) -> None:
+    class Counting(Decoder):
+        def forward(self, x: Tensor, cache: Cache | None = None) -> dict[str, object]:
+            result = super().forward(x, cache)
+            cache.layers[1].size += 2  # type: ignore[union-attr]
+            return result
+
+    def inputs(size: int | None) -> object:
+        return {"x": X, "cache": _cache(size)} if by_name else (X, _cache(size))
+
+    cache = _cache(size=3)
+    at = r"cache" if by_name else "input 1"
+    told = rf"changes numbers in its inputs: {at}\.layers\.1\.size = 3; every run of"
     with pytest.warns(UserWarning, match=told):
-        sambac.compile(Decoder(), inputs={"x": X, "cache": _cache(size=3)})
+        sambac.compile(Counting(), inputs={"x": X, "cache": cache} if by_name else (X, cache))
+    assert cache.layers[1].size == 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        sambac.compile(Decoder(), inputs={"x": X, "cache": _cache()})
+        sambac.compile(Decoder(), inputs=inputs(3))
+        sambac.compile(Decoder(), inputs=inputs(None))
 
 
 def test_sizes_in_objects_can_stay_open() -> None:

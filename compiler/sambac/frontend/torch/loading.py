@@ -29,7 +29,7 @@ from .export import to_onnx
 from .files.models import made_by, program_from
 from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .modules.guards import require_dense, require_made, require_python
-from .modules.holders import forgotten_holders, told_of_numbers
+from .modules.holders import forgotten_holders, make_known
 from .modules.inputs import Shapes, example_of, module_name
 from .modules.memory import Told, tell
 from .programs.draws import (
@@ -139,7 +139,7 @@ def _record(
     require_python(model)
     require_made(model)
     example = example_of(model, inputs, dynamic_shapes)
-    fixed = told_of_numbers(example)
+    make_known([example.args, dict(example.kwargs)])
     require_dense(model, example)
     if options.train and dynamic_shapes is not None:
         raise CompileError(
@@ -149,15 +149,15 @@ def _record(
     if not options.train:
         evaluation, told = capture(model, example, training=False)
         sizes = size_names(model, example, evaluation)
-        return _Recorded(name, evaluation, None, [*fixed, *told], sizes)
+        return _Recorded(name, evaluation, None, told, sizes)
     with reading_mode(model) as reader:
         training, told = capture(model, example, training=True)
     # Of calls that are not all alike each mode has something to say.
     if not told and is_for_both(training, reader):
-        return _Recorded(name, training, training, fixed)
+        return _Recorded(name, training, training)
     with kept_gradients(model):  # what trains is what does after train()
         evaluation, others = capture(model, example, training=False)
-    return _Recorded(name, evaluation, training, [*fixed, *told, *others])
+    return _Recorded(name, evaluation, training, [*told, *others])
 
 
 def _export(

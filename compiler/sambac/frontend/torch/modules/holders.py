@@ -9,10 +9,11 @@ to it for as long as a module is recorded and exported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import wraps
 from types import FunctionType, MethodType, ModuleType
 
 import numpy as np
@@ -23,14 +24,15 @@ from pef.object_parts import PLAIN
 from pef.wording import listed
 from sambac.errors import CompileError
 
-from .inputs import Example
-
 _CLOSED = (
     *(torch.Tensor, torch.nn.Module, torch.Generator, np.ndarray, np.generic),
     *(type, ModuleType, FunctionType, MethodType, Enum),
     *(list, tuple, dict, set, frozenset),  # those of other classes, which hold more than attributes
 )
 """What is not looked into, once it is no collection that PyTorch knows."""
+
+
+_NUMBERS = (int, float, complex, torch.SymInt, torch.SymFloat)
 
 
 @dataclass(frozen=True)
@@ -60,15 +62,12 @@ def _known() -> set[type]:
     return {kind for kind, node in nodes if node.flatten_fn is _flattened}
 
 
-def make_known(value: object) -> list[str]:
+def make_known(value: object) -> None:
     """Let PyTorch take objects at any depth of `value` that hold tensors for collections of them.
 
-    Returns where they have numbers of Python, and which: these stay as they are. Raises
-    `CompileError` for an object that holds tensors and itself.
+    Raises `CompileError` for an object that holds tensors and itself.
     """
-    search = _Search()
-    search.enter(value, ())
-    for kind in search.kinds:
+    for kind in _searched(value).kinds:
         pytree._private_register_pytree_node(
             kind,
             _flattened,
@@ -76,25 +75,56 @@ def make_known(value: object) -> list[str]:
             serialized_type_name=f"sambac.{kind.__module__}.{kind.__qualname__}.{id(kind)}",
             flatten_with_keys_fn=_flattened_with_keys,
         )
-    return search.numbers
 
 
-def told_of_numbers(example: Example) -> list[str]:
-    """Make objects in `example` known to PyTorch; return what the user is to be told of them."""
-    numbers = [*make_known(list(example.args)), *make_known(dict(example.kwargs))]
+def taking_apart(call: Callable[..., object], told: list[str]) -> Callable[..., object]:
+    """Return `call` with objects in its results made known to PyTorch.
+
+    `told` gets a sentence of numbers in its inputs that it changes.
+    """
+
+    @wraps(call)
+    def known(*args: object, **kwargs: object) -> object:
+        given = {**{f"input {at}": one for at, one in enumerate(args)}, **kwargs}
+        before = _searched(given).numbers
+        result = call(*args, **kwargs)
+        after = _searched(given).numbers
+        make_known(result)
+        told.extend(_told_of_numbers(before, after))
+        return result
+
+    return known
+
+
+def _told_of_numbers(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
+    """Return a sentence of numbers that have changed; those of open sizes are not compared."""
+    changed = [
+        f"{path} = {number}"
+        for path, number in before.items()
+        if path in after and (type(after[path]) is not type(number) or after[path] != number)
+    ]
     sentence = (
-        f"every run of the program finds numbers beside tensors of inputs as they are: "
-        f"{listed(numbers, separator=', ')}; what is to change from run to run is a tensor"
+        f"forward changes numbers in its inputs: {listed(changed, separator=', ')}; every run of "
+        "the program finds them so; what is to change from run to run is a tensor"
     )
-    return [sentence] if numbers else []
+    return [sentence] if changed else []
+
+
+def _searched(value: object) -> _Search:
+    search = _Search()
+    search.enter(value, ())
+    return search
 
 
 @dataclass
 class _Search:
-    """A walk through objects: the `kinds` that hold tensors, and `numbers` beside these."""
+    """A walk through objects: the `kinds` that hold tensors, and `numbers` beside these.
+
+    Numbers are of Python, by the path to them.
+    """
 
     kinds: dict[type, None] = field(default_factory=dict)
-    numbers: list[str] = field(default_factory=list)
+    numbers: dict[str, object] = field(default_factory=dict)
     _above: list[int] = field(default_factory=list)
     _rounds: set[int] = field(default_factory=set)
 
@@ -108,7 +138,7 @@ class _Search:
         self._above.append(id(value))
         holding = [self.enter(part, (*path, name)) for name, part in _parts(value)]
         self._above.pop()
-        if any(holding) and not _is_known(value):
+        if any(holding) and not _is_collection(value):
             self._note(value, path)
         return any(holding)
 
@@ -118,30 +148,33 @@ class _Search:
                 f"an object of the class {type(value).__name__} holds tensors and itself; give or "
                 "return the tensors in a dict"
             )
-        self.kinds[type(value)] = None
+        if type(value) not in pytree.SUPPORTED_NODES:
+            self.kinds[type(value)] = None
         for name, part in vars(value).items():
-            if type(part) in (int, float, complex):
-                self.numbers.append(f"{'.'.join((*path, name))} = {part}")
+            if type(part) in _NUMBERS:
+                self.numbers[".".join((*path, name))] = part
 
 
 def _parts(value: object) -> Iterable[tuple[str, object]]:
     """Return what is in a collection or an object, by name; nothing for what is not looked into."""
-    kind = type(value)
-    if kind in PLAIN:
+    if type(value) in PLAIN:
         return ()
-    if kind is dict and isinstance(value, dict):
+    if type(value) is dict and isinstance(value, dict):
         return [(str(key), part) for key, part in value.items()]
     if isinstance(value, tuple) and pytree.is_namedtuple_instance(value):
         return [(str(at), part) for at, part in enumerate(value)]
-    if kind in pytree.SUPPORTED_NODES:
-        children, _ = pytree.SUPPORTED_NODES[kind].flatten_fn(value)
+    if _is_collection(value):
+        children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
         return [(str(at), part) for at, part in enumerate(children)]
     closed = isinstance(value, _CLOSED) or not hasattr(value, "__dict__")
     return () if closed else [*vars(value).items()]
 
 
-def _is_known(value: object) -> bool:
-    return type(value) in pytree.SUPPORTED_NODES or pytree.is_namedtuple_instance(value)
+def _is_collection(value: object) -> bool:
+    """Tell whether PyTorch knew what `value` holds before objects were made known to it."""
+    node = pytree.SUPPORTED_NODES.get(type(value))
+    known = node is not None and node.flatten_fn is not _flattened
+    return known or pytree.is_namedtuple_instance(value)
 
 
 def _flattened(value: object) -> tuple[list[object], _Attributes]:

@@ -35,7 +35,7 @@ from .assigned import (
     told_of_new_shapes,
     write_assigned,
 )
-from .holders import make_known
+from .holders import taking_apart
 from .inputs import Example, module_name, signature_of
 from .repetition import (
     Found,
@@ -187,7 +187,7 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     tape, reader = Tape(), ParameterReader(name := module_name(module))
     told = _not_compared(name, _other_code(module))
     attribute, call = _called(module)
-    call = _known_results(call)
+    call = taking_apart(call, told)
     found = ObjectSnapshot(module.modules(), is_recorded)
     calls = _Calls(module, training, call, found, told, tape, reader)
 
@@ -294,17 +294,6 @@ def _called(module: torch.nn.Module) -> tuple[str, Callable[..., object]]:
     if own or modules._global_forward_pre_hooks or modules._global_forward_hooks:
         return "_compiled_call_impl", module._call_impl
     return "forward", module.forward
-
-
-def _known_results(call: Callable[..., object]) -> Callable[..., object]:
-    """Return `call` with objects in its results made known to PyTorch, which takes them apart."""
-
-    def known(*args: object, **kwargs: object) -> object:
-        result = call(*args, **kwargs)
-        make_known(result)
-        return result
-
-    return known
 
 
 def tell(told: Told) -> None:
