@@ -2,8 +2,9 @@
 
     if torch.compiler.is_exporting(): ...
 
-What such a module does then is what is recorded. Where its code asks, it is called as it is, too,
-once as if it were exported, and the user is told how far the results are apart.
+What such a module does then is what is recorded. Where its code asks, it is called both as it is
+and as if it were exported, and the user is told how far the results are apart. Large layers are
+thinned first (`thinning`): only where that makes a difference are they called whole.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sambac.frontend.torch.patching import replaced
 
 from .inputs import Example, module_name
 from .memory import Before
+from .thinning import Thinned
 
 _QUESTIONS = ("is_compiling", "is_exporting")
 """Functions of `torch.compiler` that say something else while a module is recorded."""
@@ -78,20 +80,40 @@ def differences(
     says = f"{module_name(module)} asks torch.compiler.{questions} what it is to compute"
     is_open = f"{says}; whether that is something else where it is exported is open, as"
     try:
-        copies = [_copy_of(module) for _ in range(2)]
+        _copy_of(module)
     except Exception as error:  # classes may say themselves how they are copied
         return [f"{is_open} it cannot be copied, which raises {type(error).__name__}"]
     try:
-        with before.kept():
-            plain = [*_tensors(_called(copies[0], example, nullcontext()))]
-        with before.kept():
-            exported = [*_tensors(_called(copies[1], example, being_exported()))]
-        apart = _apart(plain, exported)
+        if _is_same(module, example, before):
+            return []
+        apart = _compared(module, example, before, nullcontext)
     except Exception as error:  # the module's own code runs here, and may raise anything
         return [f"{is_open} a call of it raises {type(error).__name__}"]
     recorded = "what it computes where it is exported, which is recorded, is something else"
     cure = "change what it asks, or what hangs on the answer"
     return [f"{says}, and {recorded}: {apart}; {cure}"] if apart else []
+
+
+def _is_same(module: torch.nn.Module, example: Example, before: Before) -> bool:
+    """Tell whether large layers, each reduced to a few of its weights, lead to the same."""
+    try:
+        return not _compared(module, example, before, Thinned)
+    except Exception:  # of code that looks at numbers
+        return False
+
+
+def _compared(
+    module: torch.nn.Module,
+    example: Example,
+    before: Before,
+    layers: Callable[[], AbstractContextManager[object]],
+) -> str:
+    """Return how far calls of copies of `module` are apart, with `layers` whole or thinned."""
+    results = []
+    for way in (nullcontext, being_exported):
+        with before.kept(), layers():
+            results.append([*_tensors(_called(_copy_of(module), example, way()))])
+    return _apart(*results)
 
 
 def _called(own: torch.nn.Module, example: Example, way: AbstractContextManager[object]) -> object:
