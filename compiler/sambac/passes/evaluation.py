@@ -11,7 +11,7 @@ A rounding operator on float64, or without a kernel for it, has no numbers that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -79,24 +79,60 @@ def is_computable(node: ir.Node, opset: int) -> bool:
 
 
 def evaluate(nodes: Sequence[ir.Node], opset: int) -> dict[str, Array] | None:
-    """Run computable nodes, which read initializers and each other, in one session.
+    """Compute nodes, which are computable and read initializers and each other.
 
     Return what other nodes read, by value name; None if onnxruntime refuses one of the nodes.
     """
     inside = set(nodes)
-    made = {out for node in nodes for out in node.outputs}
-    stored = dict.fromkeys(v for node in nodes for v in node.inputs if v and v not in made)
     wanted = [
         out
         for node in nodes
         for out in node.outputs
         if any(use.node not in inside for use in out.uses())
     ]
+    turned = _turned(nodes)
+    others = [node for node in nodes if node.outputs[0] not in turned]
+    results = dict(turned)
+    if others:
+        computed = _in_a_session(
+            others, [out for out in wanted if out not in turned], turned, opset
+        )
+        if computed is None:
+            return None
+        results.update(computed)
+    return {out.name or "": results[out] for out in wanted}
+
+
+def _turned(nodes: Sequence[ir.Node]) -> dict[ir.Value, Array]:
+    """Return the results of nodes that transpose initializers.
+
+    Most of what folds in a large model are the weights of its layers: onnxruntime would take them
+    in a message, of which there are several copies at a time.
+    """
+    turned: dict[ir.Value, Array] = {}
+    for node in nodes:
+        stored = node.inputs[0].const_value if node.inputs and node.inputs[0] else None
+        if node.op_type == "Transpose" and stored is not None:
+            order = node.attributes.get("perm")
+            axes = None if order is None else order.as_ints()
+            turned[node.outputs[0]] = np.ascontiguousarray(stored.numpy().transpose(axes))
+    return turned
+
+
+def _in_a_session(
+    nodes: Sequence[ir.Node],
+    wanted: Sequence[ir.Value],
+    known: Mapping[ir.Value, Array],
+    opset: int,
+) -> dict[ir.Value, Array] | None:
+    """Run `nodes`, which read initializers, `known` values and each other; return the `wanted`."""
+    made = {out for node in nodes for out in node.outputs}
+    stored = dict.fromkeys(v for node in nodes for v in node.inputs if v and v not in made)
     graph = onnx.GraphProto(name="constants")
     fresh = FreshNames(str(value.name) for value in (*stored, *made))
     for node in nodes:
         graph.node.extend(_protos(node, opset, fresh))
-    graph.initializer.extend(_tensor_proto(value) for value in stored)
+    graph.initializer.extend(_tensor_proto(value, known.get(value)) for value in stored)
     graph.output.extend(ir.to_proto(value) for value in wanted)
     model = onnx.helper.make_model(
         graph, ir_version=10, opset_imports=[onnx.helper.make_opsetid("", opset)]
@@ -106,7 +142,7 @@ def evaluate(nodes: Sequence[ir.Node], opset: int) -> dict[str, Array] | None:
     except (RefusedError, Fail, InvalidArgument, RuntimeException) as refusal:
         logger.debug("constants stay: %s", refusal)
         return None
-    return {value.name or "": array for value, array in zip(wanted, arrays, strict=True)}
+    return dict(zip(wanted, arrays, strict=True))
 
 
 def _divides_safely(node: ir.Node) -> bool:
@@ -160,9 +196,9 @@ def _cast(source: str, result: str, dtype: ir.DataType) -> onnx.NodeProto:
     return onnx.helper.make_node("Cast", [source], [result], to=int(dtype))
 
 
-def _tensor_proto(value: ir.Value) -> onnx.TensorProto:
-    """Return the content of an initializer inside the message, wherever it is stored."""
-    tensor = value.const_value
+def _tensor_proto(value: ir.Value, known: Array | None) -> onnx.TensorProto:
+    """Return what is `known` of a value, or the content of an initializer wherever it is."""
+    tensor = value.const_value if known is None else ir.Tensor(known, dtype=value.dtype)
     if tensor is None:
         raise ValueError(f"{value.name} has no content")
     if isinstance(tensor, ir.ExternalTensor):
