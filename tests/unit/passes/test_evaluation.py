@@ -135,6 +135,32 @@ def test_what_is_exact_is_computed_in_its_own_type(text: str, dtype: str) -> Non
     assert folded(text, dtype) is not None
 
 
+def test_transposed_weights_need_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    cube = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+    def without(*_: object) -> object:
+        raise AssertionError
+
+    monkeypatch.setattr(evaluation, "open_session", without)
+    for text, axes in {"Transpose": (2, 1, 0), "Transpose <perm = [1, 2, 0]>": (1, 2, 0)}.items():
+        made = onnx.parser.parse_model(f"""
+            <ir_version: 8, opset_import: ["" : 13]>
+            g (float[1] x) => (float[A, B, C] y) {{ c = {text} (cube)  y = Add (x, c) }}
+        """)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(cube, "cube"))
+        read = ir.from_proto(made)
+        InferShapes()(read)
+        FoldConstants()(read)
+        tensor = read.graph.node(-1).inputs[1].const_value
+        assert tensor is not None
+        np.testing.assert_array_equal(tensor.numpy(), cube.transpose(axes))
+
+
+def test_what_reads_transposed_weights_is_computed() -> None:
+    other = folded("Add (positive, Transpose (turned))")
+    np.testing.assert_array_equal(other, abs(A) + A)
+
+
 def test_constants_of_a_file_are_those_of_every_host(tmp_path: Path) -> None:
     path = tmp_path / "model.pef"
     made = model("Softmax (a)")
