@@ -157,8 +157,23 @@ def test_transposed_weights_need_no_session(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_reads_transposed_weights_is_computed() -> None:
-    other = folded("Add (positive, Transpose (turned))")
-    np.testing.assert_array_equal(other, abs(A) + A)
+    made = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[1] x) => (float[M, N] y, float[N, M] z) {
+            t = Transpose (turned)  c = Add (positive, t)  u = Transpose (c)
+            y = Add (x, c)  z = Add (x, u)
+        }
+    """)
+    for name, content in {"turned": A.T, "positive": abs(A)}.items():
+        made.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    read = ir.from_proto(made)
+    InferShapes()(read)
+    FoldConstants()(read)
+    tensors = [node.inputs[1].const_value for node in read.graph]
+    assert [node.op_type for node in read.graph] == ["Add", "Add"]
+    for tensor, wanted in zip(tensors, (abs(A) + A, (abs(A) + A).T), strict=True):
+        assert tensor is not None
+        np.testing.assert_array_equal(tensor.numpy(), wanted)
 
 
 def test_constants_of_a_file_are_those_of_every_host(tmp_path: Path) -> None:
