@@ -228,9 +228,11 @@ class Provider:
         """
         session = self._open(probe("Identity"), options)
         if self.name not in session.get_providers():
+            given = ", ".join(f"{key}={value}" for key, value in self.options.items())
+            otherwise = f", or it does not take {given}" if given else ""
             raise RunError(
                 f"The installed onnxruntime has {self.name}, and cannot start it: a library that "
-                f"it needs, or its device, is not here."
+                f"it needs, or its device, is not here{otherwise}."
             )
         known = session.get_provider_options().get(self.name, {})
         if known and not self.options.keys() <= known.keys():

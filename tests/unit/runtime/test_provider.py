@@ -184,7 +184,12 @@ def test_sections_without_operators_have_no_provider():
         assert [*executable.providers()] == [i for i, t in enumerate(types) if t != "REDUCE"]
 
 
-def test_a_provider_that_does_not_start_is_refused(monkeypatch, three_sections):
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [({}, ""), ({"a": "1", "b": "x"}, ", or it does not take a=1, b=x")],
+    ids=["alone", "options"],
+)
+def test_a_provider_that_does_not_start_is_refused(given, more, monkeypatch, three_sections):
     """onnxruntime would go on with the processor's kernels."""
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
     real = onnxruntime.InferenceSession
@@ -194,10 +199,10 @@ def test_a_provider_that_does_not_start_is_refused(monkeypatch, three_sections):
         lambda model, options, **_: real(model, options, providers=[CPU.name]),
     )
     with pytest.raises(sambarun.RunError) as raised:
-        sambarun.load(three_sections, provider=Provider("Other"))
+        sambarun.load(three_sections, provider=Provider("Other", given))
     assert str(raised.value) == (
         "The installed onnxruntime has Other, and cannot start it: a library that it needs, or its "
-        "device, is not here."
+        f"device, is not here{more}."
     )
 
 
