@@ -257,6 +257,17 @@ class Provider:
         """Return an onnxruntime value of element type `dtype` over `content`, without a copy."""
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(content, dtype)
 
+    def copied(self, session: onnxruntime.InferenceSession) -> frozenset[str]:
+        """Return the inputs of `session` that are read elsewhere than where symbols lie.
+
+        onnxruntime copies those when they are bound, not when it runs: each run binds them anew.
+        """
+        if self.is_processor:
+            return frozenset()
+        places = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
+        here = _ALLOCATORS[self.memory]
+        return frozenset(port.name for port, place in places if place.name != here)
+
     @property
     def device(self) -> Any:
         """The memory as bindings want it."""
