@@ -359,32 +359,6 @@ def test_without_samples_convolutions_stay(samples: Path) -> None:
     assert "QLinearConv" not in operators(program)
 
 
-NAN, INF = np.nan, np.inf
-
-
-@pytest.mark.parametrize(
-    ("factors", "limit", "words"),
-    [
-        ((1, 1), None, ()),
-        ((1, NAN), None, ("'x' has NaN in 1 of 2 batches",)),
-        ((NAN, NAN), None, ("'x' has NaN in 2 of 2 batches", "no finite number but 0 was seen")),
-        ((1, NAN), 0.02, ("'x' has NaN in 1 of 2 batches",)),
-        ((INF, INF), None, ("no finite number but 0 was seen of what ",)),
-        ((0, 0), None, ("no finite number but 0 was seen of what ",)),
-        ((1, 0), 1e-6, ("all 3 layers stay in float32", "more than 1e-06")),
-    ],
-)
-def test_doubts(
-    factors: tuple[float, ...], limit: float | None, words: tuple[str, ...], tmp_path: Path
-) -> None:
-    """What may not be what its user wanted is told, and nothing else."""
-    path = tmp_path / "samples.npz"
-    np.savez(path, x=np.stack([FEEDS["x"] * np.float32(factor) for factor in factors]))
-    said = " ".join(compiled(network(), path, max_error=limit).warnings)
-    assert all(word in said for word in words)
-    assert ("--calibrate" in said or "--max-error" in said) is bool(words)
-
-
 def test_what_is_said_of_one_of_several_graphs_names_it() -> None:
     text = (
         '<ir_version: 10, opset_import: ["" : 21]> {} (float[4] x) => (float[4] y) {{ y = {} (x) }}'

@@ -52,8 +52,8 @@ def of_layers(
     """Yield that all `layers` fell back for a `limit` of the error."""
     if layers and len(in_float32) == len(layers):
         yield (
-            f"max_error (--max-error): all {plural(len(layers), 'layer')} stay in float32, as "
-            f"with any other choice the error is more than {limit:g}"
+            f"max_error (--max-error): all layers fell back to float32, as the error of any choice "
+            f"that was tried is more than {limit:g}"
         )
 
 

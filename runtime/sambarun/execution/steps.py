@@ -20,6 +20,7 @@ from sambarun.arrays import is_bindable
 from sambarun.device.memory import Memory, TensorAt
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.ports import Compiled
+from sambarun.sessions.provider import copied_inputs
 
 Values = Sequence[object]
 _PAGE = 4096
@@ -129,7 +130,7 @@ class BoundStep:
         self._binding = ort.SessionIOBinding(raw)
         self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
-        self._copied = memory.provider.copied(compiled.session)
+        self._copied = copied_inputs(compiled.session, memory.provider)
         self._again: dict[int, TensorAt] = {}
         self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
         self._outputs = list(compiled.outputs)

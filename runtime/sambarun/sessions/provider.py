@@ -257,17 +257,6 @@ class Provider:
         """Return an onnxruntime value of element type `dtype` over `content`, without a copy."""
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(content, dtype)
 
-    def copied(self, session: onnxruntime.InferenceSession) -> frozenset[str]:
-        """Return the inputs of `session` that are read elsewhere than where symbols lie.
-
-        onnxruntime copies those when they are bound, not when it runs: each run binds them anew.
-        """
-        if self.is_processor:
-            return frozenset()
-        places = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
-        here = _ALLOCATORS[self.memory]
-        return frozenset(port.name for port, place in places if place.name != here)
-
     @property
     def device(self) -> Any:
         """The memory as bindings want it."""
@@ -295,6 +284,18 @@ class Provider:
     def _place(self) -> tuple[str, int]:
         kind, _, number = self.memory.partition(":")
         return kind, int(number)
+
+
+def copied_inputs(session: onnxruntime.InferenceSession, asked: Provider) -> frozenset[str]:
+    """Return the inputs of `session` that are read elsewhere than where `asked` has symbols.
+
+    onnxruntime copies those when they are bound, not when it runs: each run binds them anew.
+    """
+    if asked.is_processor:
+        return frozenset()
+    places = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
+    here = _ALLOCATORS[asked.memory]
+    return frozenset(port.name for port, place in places if place.name != here)
 
 
 def is_incomplete(error: Exception) -> bool:
