@@ -132,8 +132,6 @@ _PACKAGES = {
 _SUFFIX = "ExecutionProvider"
 # Those that have no options: onnxruntime passes over whatever they are given.
 _WITHOUT_OPTIONS = ("AzureExecutionProvider", _CPU)
-# What onnxruntime says where a provider has not all the kernels, and it may take no other's.
-_INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
 # addresses, and what onnxruntime calls their allocators.
 _ALLOCATORS = {"cpu:0": "Cpu"}
@@ -214,7 +212,7 @@ class Provider:
     ) -> onnxruntime.InferenceSession:
         """Create a session for a serialised ModelProto, of which this provider runs all operators.
 
-        Raises what onnxruntime raises; `is_incomplete` tells whether some were not for it.
+        Raises what onnxruntime raises, also where some were not for it.
         """
         if not self.is_processor:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -296,11 +294,6 @@ def copied_inputs(session: onnxruntime.InferenceSession, asked: Provider) -> fro
     places = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
     here = _ALLOCATORS[asked.memory]
     return frozenset(port.name for port, place in places if place.name != here)
-
-
-def is_incomplete(error: Exception) -> bool:
-    """Tell whether `open` failed as the provider has no kernel for some of the operators."""
-    return _INCOMPLETE in str(error)
 
 
 def _unavailable(name: str, available: Collection[str]) -> str:
