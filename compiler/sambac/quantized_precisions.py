@@ -50,6 +50,11 @@ def misplaced(precision: str, given: Mapping[str, object]) -> Iterator[str]:
             f"is {precision}; drop one of them."
         )
     yield from _lonely(chosen, given)
+    if chosen is not None and chosen.weights_only and given["observer"] is not None:
+        yield (
+            f"observer (--observer) finds ranges of data, and the precision {precision} quantises "
+            "weights alone; drop it, or choose int8 (--precision)."
+        )
     block = given["weight_block"]
     if block is not None and block not in BLOCKS:
         yield f"weight_block (--weight-block) is {block}; choose {_either(BLOCKS)}."

@@ -386,6 +386,10 @@ def test_what_is_said_of_one_of_several_graphs_names_it() -> None:
         ({"precision": "int8", "expect": "x.npz"}, "of use with calibrate"),
         ({"precision": "int8", "calibrate": "x", "observer": "mean"}, "There is no observer"),
         ({"precision": "int8", "calibrate": "x", "max_error": 0.0}, "above 0"),
+        (
+            {"precision": "int4-weights", "calibrate": "x", "observer": "entropy"},
+            "finds ranges of data",
+        ),
     ],
 )
 def test_options_that_do_not_go_together(options: dict[str, object], words: str) -> None:

@@ -328,3 +328,29 @@ def test_data_of_products_become_finer_first(way: str, opset: int, tmp_path: Pat
     feeds = {"x": x[0]}
     for name, exact in run(sambac.compile(parsed), feeds).items():
         assert relative_error(run(program, feeds)[name], exact) < 0.03
+
+
+NAN, INF = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("factors", "limit", "words"),
+    [
+        ((1, 1), None, ()),
+        ((1, NAN), None, ("'x' has NaN in 1 of 2 batches",)),
+        ((NAN, NAN), None, ("'x' has NaN in 2 of 2 batches", "no finite number but 0 was seen")),
+        ((1, NAN), 0.02, ("'x' has NaN in 1 of 2 batches", "all layers fell back")),
+        ((INF, INF), None, ("reads or gives, so that a range is made up",)),
+        ((0, 0), None, ("reads or gives, so that a range is made up",)),
+        ((1, 0), 1e-6, ("all layers fell back", "more than 1e-06")),
+    ],
+)
+def test_doubts(
+    factors: tuple[float, ...], limit: float | None, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    """What may not be what its user wanted is told, and nothing else."""
+    network = model("(float[1,4,8,8] x) => (float[1,4,6,6] y) { y = Conv (x, w) }", w=FILTERS)
+    samples = {"x": np.stack([IMAGE * np.float32(factor) for factor in factors])}
+    said = " ".join(calibrated(network, samples, tmp_path, max_error=limit).warnings)
+    assert all(word in said for word in words)
+    assert ("--calibrate" in said or "--max-error" in said) is bool(words)

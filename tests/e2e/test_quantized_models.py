@@ -105,3 +105,44 @@ def test_dynamic_models(plain: Path) -> None:
     path = plain.with_name("dynamic.onnx")
     quantize_dynamic(plain, path, op_types_to_quantize=["MatMul", "Gemm"])
     assert check(path) == fused(path)
+
+
+BEHIND = {
+    "none": "q = Identity (s)",
+    "pool": "q = MaxPool <kernel_shape = [2,2]> (s)",
+    "float32": """
+        d = DequantizeLinear (s, scale, zero)
+        e = ReduceMean <axes = [2, 3], keepdims = 1> (d)
+        q = QuantizeLinear (e, scale, zero)
+    """,
+    "sizes": """
+        d = DequantizeLinear (s, scale, zero)
+        e = Reshape (d, pairs)
+        q = QuantizeLinear (e, scale, zero)
+    """,
+}
+
+
+@pytest.mark.parametrize("behind", BEHIND.values(), ids=BEHIND)
+def test_sizes_behind_operators_of_onnxruntime(behind: str, tmp_path: Path) -> None:
+    """ONNX knows the types there, as they are those of zero points, and no sizes."""
+    text = f"""
+    <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+    network (float[1,3,10,10] x) => (float[1,4,M,N] y)
+    <float scale = {{0.02}}, uint8 zero = {{128}}, int64[4] pairs = {{1, 3, -1, 5}}>
+    {{
+        c = QuantizeLinear (x, scale, zero)
+        s = com.microsoft.QLinearSigmoid (c, scale, zero, scale, zero)
+        {behind}
+        r = QLinearConv (q, scale, zero, w, scale, zero, scale, zero)
+        y = DequantizeLinear (r, scale, zero)
+    }}
+    """
+    model = onnx.parser.parse_model(text)
+    content = np.random.default_rng(0).integers(0, 256, (4, 3, 1, 1), np.uint8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(content, "w"))
+    path = tmp_path / "behind.onnx"
+    onnx.save(model, path)
+    check(path)
+    program = sambac.compile(path)
+    assert all(each.shape is not None and None not in each.shape for each in program.symbols)

@@ -19,7 +19,8 @@ _ALIASES = MappingProxyType({
     "group_norm": "GroupNormalization",
     "instance_norm": "InstanceNormalization",
     "layer_norm": "LayerNormalization com.microsoft.SkipLayerNormalization",
-    "linear": "Gemm MatMul com.microsoft.FusedMatMul com.microsoft.FusedGemm",
+    "linear": "Gemm MatMul com.microsoft.FusedMatMul com.microsoft.FusedGemm "
+              "com.microsoft.MatMulNBits com.microsoft.MatMulIntegerToFloat",
     "matmul": "MatMul com.microsoft.FusedMatMul",
     "max_pool2d": "MaxPool com.microsoft.nchwc.MaxPool",
     "rms_norm": "RMSNormalization SimplifiedLayerNormalization",

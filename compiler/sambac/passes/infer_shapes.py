@@ -61,9 +61,8 @@ def infer(model: ir.Model) -> None:
     declared = _declared_results(model)
     _forget(model.graph)
     _read_graph(model.graph, _inferred(model).graph)
-    untyped = _untyped(model.graph)
-    if untyped:
-        ask_runtime(model, untyped)
+    if unknown := _unknown(model.graph):
+        ask_runtime(model, unknown)
     _ask_schemas(model)
     for value, shape in declared.items():
         value.shape = shape if value.shape is None else value.shape
@@ -112,9 +111,22 @@ def _simplify(graph: onnx.GraphProto) -> None:
             del node.attribute[:]
 
 
-def _untyped(graph: ir.Graph) -> list[ir.Value]:
-    """Return the values that the nodes of `graph` make and whose type is unknown."""
-    return [value for node in graph for value in node.outputs if value.type is None and value.name]
+def _unknown(graph: ir.Graph) -> list[ir.Value]:
+    """Return the values that the nodes of `graph` make and onnxruntime may know more of.
+
+    That is none where all have types, as the ONNX library knows all operators then. Of what lies
+    behind one that it does not know, it may find a type without sizes.
+    """
+    made = [value for node in graph for value in node.outputs if value.name]
+    if all(value.type is not None for value in made):
+        return []
+    return [value for value in made if value.type is None or not _is_known(value)]
+
+
+def _is_known(value: ir.Value) -> bool:
+    """Tell whether the sizes of `value` are known, or it is no tensor."""
+    shape = value.shape
+    return not isinstance(value.type, ir.TensorType) or (shape is not None and shape.is_static())
 
 
 def _ask_schemas(model: ir.Model) -> None:
@@ -299,9 +311,9 @@ def _possible(shape: ir.Shape | None) -> ir.Shape | None:
     return ir.Shape(None if isinstance(dim, int) and dim < 0 else dim for dim in shape)
 
 
-def ask_runtime(model: ir.Model, untyped: Sequence[ir.Value]) -> None:
-    """Ask onnxruntime for the types and shapes of `untyped`, by making them outputs."""
-    values = {str(value.name): value for value in untyped}
+def ask_runtime(model: ir.Model, unknown: Sequence[ir.Value]) -> None:
+    """Ask onnxruntime for the types and shapes of `unknown`, by making them outputs."""
+    values = {str(value.name): value for value in unknown}
     query = _message(model)
     query.graph.ClearField("output")
     for name in values:
@@ -315,7 +327,16 @@ def ask_runtime(model: ir.Model, untyped: Sequence[ir.Value]) -> None:
         value.type = parse(found.type)
         # An empty list says that the value is a scalar, or that not even its rank is known.
         if isinstance(value.type, ir.TensorType) and found.shape:
-            value.shape = _grown(value, found.shape)
+            value.shape = _together(value.shape, _grown(value, found.shape))
+
+
+def _together(known: ir.Shape | None, found: ir.Shape) -> ir.Shape:
+    """Return the shape of which one says `known` and another `found`, whose sizes come first."""
+    if known is None or len(known) != len(found):
+        return found
+    return ir.Shape(
+        new if isinstance(new, int) else old for old, new in zip(known, found, strict=True)
+    )
 
 
 def _grown(value: ir.Value, sizes: Sequence[int | str | None]) -> ir.Shape:

@@ -9,6 +9,8 @@ from pef.symbols import Shape
 from .view import DataflowView, OpFacts
 
 _PRODUCTS = frozenset({("MatMul", ""), ("FusedMatMul", "com.microsoft")})
+_OF_CODES = ("MatMulNBits", "com.microsoft")
+"""A product whose second operand is one matrix always, in blocks of codes."""
 
 
 def product_added_to(view: DataflowView, name: str) -> str | None:
@@ -21,7 +23,7 @@ def product_added_to(view: DataflowView, name: str) -> str | None:
     if (op.op_type, op.domain) != ("Add", ""):
         return None
     makers = (view.ops[maker] for maker in view.placed.pred[name])
-    products = (maker for maker in makers if (maker.op_type, maker.domain) in _PRODUCTS)
+    products = (maker for maker in makers if _kind(maker) in {*_PRODUCTS, _OF_CODES})
     return next((each.name for each in products if _takes(view, each, op)), None)
 
 
@@ -32,11 +34,15 @@ def _takes(view: DataflowView, product: OpFacts, addition: OpFacts) -> bool:
     return (
         len(view.placed.succ[product.name]) == 1
         and made not in view.outputs
-        and len(view.values[product.inputs[-1]].shape or ()) == 2
+        and (_kind(product) == _OF_CODES or len(view.values[product.inputs[-1]].shape or ()) == 2)
         and _elements(view.values[made].shape) == _elements(result)
         and all(_is_row_of(view.values[value].shape, result) for value in others)
         and all(_is_given(view, base) for value in others for base in view.behind(value))
     )
+
+
+def _kind(op: OpFacts) -> tuple[str, str]:
+    return op.op_type, op.domain
 
 
 def _is_given(view: DataflowView, value: str) -> bool:

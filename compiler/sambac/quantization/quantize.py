@@ -20,6 +20,7 @@ from sambac.passes.quantized_layers import LayerNote, Ways, in_float32
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 
+from . import doubts
 from .expected import ExpectedOutput, read_expected
 from .fallback import Goal, Trials, measured_outputs
 from .measuring import ranges_of
@@ -64,10 +65,14 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     if not chosen.weights_only:
         raise_opset(model, source.name)
     batches = _batches(source, options)
+    warnings = [*doubts.of_samples(batches, _inputs(source))]
     recipe = LayerRecipe(chosen, options.weight_block or DEFAULT_BLOCK)
     images = [] if chosen.weights_only else [*convolutions(model.graph)]
     if batches and images:
-        recipe = replace(recipe, scales=_scales(model, batches, options.observer or "minmax"))
+        ranges = ranges_of(model, {*images_of(model)}, batches, options.observer or "minmax")
+        scales = {name: ByteScale.of(*ends) for name, ends in ranges.items()}
+        recipe = replace(recipe, scales=scales)
+        warnings += doubts.of_ranges(images, ranges)
     layers = layers_of(model, recipe)
     work = work_of(model)
     ways: Ways = {}
@@ -86,7 +91,7 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         scores = goal.lines(ways)
     outputs = {str(value.name) for value in model.graph.outputs}
     passes.run(model, recipe.passes(ways))
-    warnings = []
+    warnings += doubts.of_layers(layers, in_float32(ways), options.max_error)
     if images and not batches:
         warnings.append(_IMAGES.format(plural(len(images), "convolution")))
     elif not layers:
@@ -100,10 +105,9 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     return QuantizedLayers(rows, (*applied, *scores) if batches else (), tuple(warnings))
 
 
-def _scales(model: ir.Model, batches: Sequence[Batch], observer: str) -> dict[str, ByteScale]:
-    """Return the scale of each value around convolutions."""
-    ranges = ranges_of(model, {*images_of(model)}, batches, observer)
-    return {name: ByteScale.of(low, high) for name, (low, high) in ranges.items()}
+def _inputs(source: Source) -> dict[str, ir.Value]:
+    """Return the inputs of the model by their public names."""
+    return dict(zip(source.signature.inputs, source.model.graph.inputs, strict=False))
 
 
 def _batches(source: Source, options: CompileOptions) -> list[Batch]:
@@ -111,7 +115,7 @@ def _batches(source: Source, options: CompileOptions) -> list[Batch]:
     if options.calibrate is None:
         return []
     signature, graph = source.signature, source.model.graph
-    ports = dict(zip(signature.inputs, graph.inputs, strict=False))
+    ports = _inputs(source)
     given = read_samples(options.calibrate, ports, [*signature.defaults])
     defaults: dict[str, Array] = {
         str(ports[name].name): tensor.numpy() for name, tensor in signature.defaults.items()

@@ -22,6 +22,7 @@ from sambarun.errors import RunError
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.making import Store
 from sambarun.sessions.opening import IncompleteError, create_session
+from sambarun.sessions.ort_errors import if_older
 from sambarun.sessions.ports import Compiled, port_problems
 from sambarun.sessions.provider import CPU
 
@@ -160,7 +161,9 @@ class Fitted:
             self.image.check_identity()  # a file that is gone explains what is refused
             if isinstance(error, IncompleteError):
                 raise
-            raise RunError(f"{self.image.describe(unit)} cannot be loaded: {error}") from error
+            what = self.image.describe(unit)
+            cure = if_older(dict(self.image.program.producer.libraries))
+            raise RunError(f"{what} cannot be loaded: {error}{cure}") from error
         self.image.check_identity()
         return Compiled(session, inputs, outputs)
 

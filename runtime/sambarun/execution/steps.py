@@ -20,6 +20,7 @@ from sambarun.arrays import is_bindable
 from sambarun.device.memory import Memory, TensorAt
 from sambarun.linking.schedule import Unit
 from sambarun.sessions.ports import Compiled
+from sambarun.sessions.provider import copied_inputs
 
 Values = Sequence[object]
 _PAGE = 4096
@@ -102,8 +103,10 @@ class BoundStep:
     kind = ""
     repeatable = True
     __slots__ = (
+        "_again",
         "_binding",
         "_bound",
+        "_copied",
         "_device",
         "_formal",
         "_handed",
@@ -127,6 +130,8 @@ class BoundStep:
         self._binding = ort.SessionIOBinding(raw)
         self._formal = dict(zip(unit.inputs, compiled.inputs, strict=True))
         self._bound: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._copied = copied_inputs(compiled.session, memory.provider)
+        self._again: dict[int, TensorAt] = {}
         self._late = tuple((s, self._formal[s]) for s in unit.inputs if s in wiring.late)
         self._outputs = list(compiled.outputs)
         self._placed: list[TensorAt] = []
@@ -154,12 +159,15 @@ class BoundStep:
                 self._bind_tensor(symbol, found)
         else:
             self._bound.pop(symbol, None)
+            self._again.pop(symbol, None)
             self._binding.bind_ortvalue_input(self._formal[symbol], memory.ort_value(symbol))
 
     def run(self, memory: Memory, done: list[object]) -> None:
         """Run the unit: inputs from memory, outputs to memory; add one entry to `done`."""
         for symbol, name in self._late:
             self._binding.bind_ortvalue_input(name, memory.ort_value(symbol))
+        for symbol, tensor in self._again.items():
+            self._bind_input(symbol, tensor)
         for _, _, name in self._results:
             # Anew for each run: a binding holds on to the last result and would write over it.
             self._binding.bind_output(name, self._device)
@@ -189,10 +197,16 @@ class BoundStep:
 
     def _bind_tensor(self, symbol: int, tensor: TensorAt) -> None:
         self._bound.pop(symbol, None)  # it must never name an address that is not bound
+        if self._formal[symbol] in self._copied:
+            self._again[symbol] = tensor
+        else:
+            self._bind_input(symbol, tensor)
+        self._bound[symbol] = (tensor.address, tensor.shape)
+
+    def _bind_input(self, symbol: int, tensor: TensorAt) -> None:
         self._binding.bind_input(
             self._formal[symbol], self._device, tensor.dtype, tensor.shape, tensor.address
         )
-        self._bound[symbol] = (tensor.address, tensor.shape)
 
 
 class ValuesStep:

@@ -19,7 +19,8 @@ from onnxruntime.capi import _pybind_state as ort
 from sambarun.errors import RunError
 
 from .ort_errors import ORT_ERRORS, message_of
-from .provider import CPU, Provider, is_incomplete
+from .plain_products import with_plain_products
+from .provider import CPU, Provider
 from .threads import Threads, needs_shared_pool
 
 # Failures become exceptions with a message; onnxruntime need not print them as well.
@@ -53,7 +54,10 @@ class Tuning(NamedTuple):
 
 
 class IncompleteError(RunError):
-    """The provider has no kernel for some operators of a program, so the processor runs it."""
+    """The provider has no kernel for some operators of a program, or cannot make it ready.
+
+    The processor runs it.
+    """
 
 
 def create_session(
@@ -63,15 +67,17 @@ def create_session(
 
     `sessions` is about how many will live together, so that they can share the processor's
     threads. Raises `RunError` with onnxruntime's words if it refuses the model, `IncompleteError`
-    if the provider cannot run all of it.
+    if another provider than the processor's cannot run all of it, or fails to make it ready.
     """
     try:
+        if not tuning.provider.is_processor:
+            model = with_plain_products(model)
         return _create(model, folder, tuning, sessions)
     except ORT_ERRORS as error:
         if needs_shared_pool(error) and not tuning.threads.shared:
             shared = tuning._replace(threads=tuning.threads._replace(shared=True))
             return create_session(model, folder, shared, sessions)
-        kind = IncompleteError if is_incomplete(error) else RunError
+        kind = RunError if tuning.provider.is_processor else IncompleteError
         raise kind(message_of(error)) from error
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
+import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
 # onnxruntime's exceptions share no base class of their own.
@@ -50,3 +52,21 @@ def message_of(error: Exception) -> str:
     if number.isdigit():
         text = rest.partition(" : ")[2]
     return " ".join(text.split())
+
+
+def if_older(compiled_with: Mapping[str, str]) -> str:
+    """Return what else to say of an error where the installed onnxruntime is an older one.
+
+    `compiled_with` are the versions of libraries that the program was compiled with.
+    """
+    wanted, here = compiled_with.get("onnxruntime", ""), onnxruntime.__version__
+    if _numbers(here) >= _numbers(wanted):
+        return ""
+    return (
+        f" (it was compiled with onnxruntime {wanted}, and {here} is installed, which may not have "
+        "all of its operators: install a newer one)"
+    )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]

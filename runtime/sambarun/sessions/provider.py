@@ -132,8 +132,6 @@ _PACKAGES = {
 _SUFFIX = "ExecutionProvider"
 # Those that have no options: onnxruntime passes over whatever they are given.
 _WITHOUT_OPTIONS = ("AzureExecutionProvider", _CPU)
-# What onnxruntime says where a provider has not all the kernels, and it may take no other's.
-_INCOMPLETE = "fallback to CPU EP has been explicitly disabled"
 # The memories that symbols may lie in, which host and sessions both read and write at its
 # addresses, and what onnxruntime calls their allocators.
 _ALLOCATORS = {"cpu:0": "Cpu"}
@@ -214,7 +212,7 @@ class Provider:
     ) -> onnxruntime.InferenceSession:
         """Create a session for a serialised ModelProto, of which this provider runs all operators.
 
-        Raises what onnxruntime raises; `is_incomplete` tells whether some were not for it.
+        Raises what onnxruntime raises, also where some were not for it.
         """
         if not self.is_processor:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
@@ -228,9 +226,11 @@ class Provider:
         """
         session = self._open(probe("Identity"), options)
         if self.name not in session.get_providers():
+            given = ", ".join(f"{key}={value}" for key, value in self.options.items())
+            otherwise = f", or it does not take {given}" if given else ""
             raise RunError(
                 f"The installed onnxruntime has {self.name}, and cannot start it: a library that "
-                f"it needs, or its device, is not here."
+                f"it needs, or its device, is not here{otherwise}."
             )
         known = session.get_provider_options().get(self.name, {})
         if known and not self.options.keys() <= known.keys():
@@ -284,9 +284,16 @@ class Provider:
         return kind, int(number)
 
 
-def is_incomplete(error: Exception) -> bool:
-    """Tell whether `open` failed as the provider has no kernel for some of the operators."""
-    return _INCOMPLETE in str(error)
+def copied_inputs(session: onnxruntime.InferenceSession, asked: Provider) -> frozenset[str]:
+    """Return the inputs of `session` that are read elsewhere than where `asked` has symbols.
+
+    onnxruntime copies those when they are bound, not when it runs: each run binds them anew.
+    """
+    if asked.is_processor:
+        return frozenset()
+    places = zip(session.get_inputs(), session.get_input_memory_infos(), strict=True)
+    here = _ALLOCATORS[asked.memory]
+    return frozenset(port.name for port, place in places if place.name != here)
 
 
 def _unavailable(name: str, available: Collection[str]) -> str:

@@ -321,6 +321,15 @@ def test_o0_has_a_bias_with_its_product(make_view, bias, factor, more, together,
     assert (("one", "bias") in ops_of(plan_fusion(view, ARCH, "O0"))) is together
 
 
+def test_o0_has_a_bias_with_its_product_of_codes(make_view):
+    """Codes are in blocks: an operand of three axes is one matrix."""
+    view = make_view("one: com.microsoft.MatMulNBits(x, w, w3) -> a\nbias: Add(a, w2) -> b")
+    shapes = {"a": (2, 4), "b": (2, 4), "w2": (4,), "w": (4, 2, 16), "w3": (8,)}
+    values = {name: replace(facts, shape=shapes.get(name)) for name, facts in view.values.items()}
+    plan = plan_fusion(replace(view, values=values), ARCH, "O0")
+    assert ops_of(plan) == [("one", "bias")]
+
+
 def test_o0_has_a_residual_of_one_row_apart(make_view):
     view = make_view("first: Neg(y) -> r\none: MatMul(x, w) -> a\nadd: Add(a, r) -> b")
     shapes = {"a": (1, 4), "b": (1, 4), "r": (1, 4), "w": (3, 4)}

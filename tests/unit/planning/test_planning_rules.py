@@ -178,7 +178,10 @@ BUILT_IN = {
         a: DynamicQuantizeLinear(x) -> q, s, z
         b: MatMulInteger(q, w, z) -> m
         c: Cast(m) -> f
-        d: Mul(f, s) -> y
+        d: Mul(f, s) -> g
+        e: Add(g, w0) -> h
+        f: Relu(h) -> i
+        g: Add(i, r) -> y
     """,
     "linear_block": "a: Gemm(x, w) -> m\nb: Gelu(m) -> y",
     "residual_norm": "a: Sum(x, r, w) -> s\nb: LayerNormalization(s, w0) -> y",
@@ -194,6 +197,16 @@ def test_each_built_in_rule_fuses_its_pattern(make_view, name: str):
     (group,) = plan_fusion(view, load_arch("sn40l"), "O1").groups
     assert group.rule == name
     assert group.ops == tuple(view.ops)
+
+
+@pytest.mark.parametrize("kind", ["MatMulNBits", "MatMulIntegerToFloat"])
+def test_products_of_codes_have_the_rules_of_others(make_view, kind: str):
+    """A model in fewer bits is to have no more sections than in float32."""
+    for name in ("linear_block", "linear_heads", "linear_erf_gelu"):
+        text = re.sub("a: [A-Za-z]+", f"a: com.microsoft.{kind}", BUILT_IN[name])
+        view = make_view(text)
+        (group,) = plan_fusion(view, load_arch("sn40l"), "O1").groups
+        assert (group.rule, group.ops) == (name, tuple(view.ops))
 
 
 @pytest.mark.parametrize("widened", [False, True])

@@ -184,23 +184,6 @@ def test_sections_without_operators_have_no_provider():
         assert [*executable.providers()] == [i for i, t in enumerate(types) if t != "REDUCE"]
 
 
-def test_a_provider_that_does_not_start_is_refused(monkeypatch, three_sections):
-    """onnxruntime would go on with the processor's kernels."""
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
-    real = onnxruntime.InferenceSession
-    monkeypatch.setattr(
-        onnxruntime,
-        "InferenceSession",
-        lambda model, options, **_: real(model, options, providers=[CPU.name]),
-    )
-    with pytest.raises(sambarun.RunError) as raised:
-        sambarun.load(three_sections, provider=Provider("Other"))
-    assert str(raised.value) == (
-        "The installed onnxruntime has Other, and cannot start it: a library that it needs, or its "
-        "device, is not here."
-    )
-
-
 def test_wrong_options_are_told_when_a_program_is_loaded(monkeypatch, three_sections):
     def refuse(*_: Any, **__: Any) -> None:
         raise RuntimeError("/src/core/factory.cc:12 void make(const Map&, int) Invalid option: x")

@@ -51,3 +51,25 @@ def test_options_that_a_provider_does_not_list_are_refused(monkeypatch, negation
     assert str(raised.value) == (
         "Other has no option 'device' (did you mean 'device_id'?); it has arena, device_id."
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [({}, ""), ({"a": "1", "b": "x"}, ", or it does not take a=1, b=x")],
+    ids=["alone", "options"],
+)
+def test_a_provider_that_does_not_start_is_refused(given, more, monkeypatch, negation):
+    """onnxruntime would go on with the processor's kernels."""
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU.name, "Other"])
+    real = onnxruntime.InferenceSession
+    monkeypatch.setattr(
+        onnxruntime,
+        "InferenceSession",
+        lambda model, options, **_: real(model, options, providers=[CPU.name]),
+    )
+    with pytest.raises(sambarun.RunError) as raised:
+        sambarun.load(negation, provider=Provider("Other", given))
+    assert str(raised.value) == (
+        "The installed onnxruntime has Other, and cannot start it: a library that it needs, or its "
+        f"device, is not here{more}."
+    )

@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import onnxruntime
 import pytest
 
 import pef
@@ -169,6 +170,31 @@ def test_an_operator_without_a_kernel_names_its_section(spec_type, sec_type, val
         pytest.raises(sambarun.RunError, match=r"Section 0 's0' cannot be loaded: .*Nonsense"),
     ):
         executable.run({"x": np.ones(4, np.float32)})
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("1.2.0", False), ("", False), ("9.0.1", True), ("999", True)],
+    ids=["older", "unknown", "newer", "short"],
+)
+def test_what_a_newer_onnxruntime_compiled_names_both(
+    version, told, spec_type, sec_type, value_type
+):
+    from onnx import helper
+
+    node = helper.make_node("Nonsense", ["x"], ["y"])
+    spec = spec_type(
+        [sec_type([node], ["x"], ["y"])], {n: value_type() for n in "xy"}, ["x"], ["y"]
+    )
+    program = spec.program()
+    producer = replace(program.producer, libraries=(("onnxruntime", version),))
+    with (
+        sambarun.load(replace(program, producer=producer)) as executable,
+        pytest.raises(sambarun.RunError) as raised,
+    ):
+        executable.run({"x": np.ones(4, np.float32)})
+    cure = f"compiled with onnxruntime {version}, and {onnxruntime.__version__} is installed"
+    assert (cure in str(raised.value)) is told
 
 
 def test_damage_in_a_segment_is_told_once(spec_type, sec_type, value_type, tmp_path):
