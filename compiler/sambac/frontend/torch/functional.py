@@ -42,7 +42,7 @@ Table = dict[Callable[..., object], Callable[..., object]]
 
 _REFUSALS = (
     *(RuntimeError, TypeError, ValueError, LookupError, NotImplementedError),
-    *(SpecViolationError, CompileError),
+    *(SpecViolationError, CompileError, AttributeError, SyntaxError),
 )
 
 
