@@ -37,7 +37,6 @@ from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPl
 from .resources import Demand, Demands, limits_of, use_of, value_use
 from .view import DataflowView, ValueRole
 
-
 _FOR_WANT_OF_ROOM = (PlacementReason.COST, PlacementReason.POLICY)
 
 
