@@ -20,7 +20,7 @@ never written again. The files:
     0_5_groups          two groups of parameters, whose hyperparameters are set by their names
     0_6_estimates       a convolutional network that states how its estimates come about
     0_7_placed          the same where three of eight buffers have no room in HBM, with reasons
-    0_8_chips           a network that trains on two chips, and says where they begin
+    0_8_chips           a network that trains, for two chips: its evaluation says where they begin
     0_9_declared        a network half in bfloat16: types of the model beside those of the host
     0_10_parts          AdamW with a limit for gradients that several processes reduce, and a break
 
