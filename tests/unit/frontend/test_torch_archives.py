@@ -264,6 +264,8 @@ def test_names_that_a_program_may_have(tmp_path: Path) -> None:
     [
         lambda tree: _argument(tree, "1x"),
         lambda tree: _argument(tree, "lambda"),
+        lambda tree: tree["graph_module"]["graph"]["nodes"][0]["metadata"].update(stack_trace=3),
+        lambda tree: tree["graph_module"]["graph"]["nodes"][0].update(metadata=[]),
         lambda tree: tree["graph_module"]["graph"]["nodes"][0]["inputs"].pop(0),
         lambda tree: tree["graph_module"]["graph"]["nodes"][1]["inputs"].pop(1),
     ],

@@ -84,7 +84,7 @@ _PATHS = frozenset(
 )
 """Keys of names of parameters and modules, which may have been given by keys of a `ModuleDict`."""
 
-_TEXTS = frozenset({"as_string", "as_strings", "guards_code", "metadata", "torch_version"})
+_TEXTS = frozenset({"as_string", "as_strings", "guards_code", "torch_version"})
 """Keys of what is no name: operands, what is deleted once it is loaded, and words."""
 
 _FACTORIES = frozenset({"bool", "dict", "float", "int", "list", "set", "str", "tuple"})
@@ -283,11 +283,17 @@ def _is_context(entry: Mapping[str, object]) -> bool:
     return all(map(_is_structure, texts))
 
 
+def _is_note(value: object) -> bool:
+    """Tell whether what is noted of an operator is texts by name, which nothing runs."""
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
 _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "target": _is_operator,
     "as_operator": _is_operator,
     "expr_str": _is_expression,
     "in_spec": _is_call,
+    "metadata": _is_note,
     "out_spec": _is_structure,
 }
 """What keys in the description of a program may hold, wherever they stand."""
