@@ -76,7 +76,8 @@ _LARGEST_POWER = 64
 
 _NAMES = frozenset({"true", "false", "oo", "int_oo"})
 _WORD = re.compile(r"[\w.+-]+")
-_NAME = re.compile(r"[\w.]*")
+# Infinite numbers are texts there, too.
+_NAME = re.compile(r"[\w.]*|-Infinity")
 # Quotes would end the text that PyTorch writes such a name into.
 _PATH = re.compile(r"[^\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]*")
 _PATHS = frozenset(
