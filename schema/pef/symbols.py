@@ -95,6 +95,12 @@ class Allocation:
     reason: PlacementReason = PlacementReason.UNSTATED
     cost: float = 0.0
 
+    @property
+    def found_no_room(self) -> bool:
+        """Whether it lies there for want of room nearer by: in DDR instead of HBM, or in HOST."""
+        asked = self.reason in (PlacementReason.COST, PlacementReason.POLICY)
+        return self.spilled or (asked and self.region is RegionKind.HOST)
+
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -17,6 +17,12 @@ never written again. The files:
     0_3_argin_variants  steps of SGD, some of them with momentum and weight decay
     0_4_stated          three steps of AdamW on packs, beside inference with the same weights:
                         models, roles, durations, packs and gradients are stated
+    0_5_groups          two groups of parameters, whose hyperparameters are set by their names
+    0_6_estimates       a convolutional network that states how its estimates come about
+    0_7_placed          the same where three of eight buffers have no room in HBM, with reasons
+    0_8_chips           a network that trains, for two chips: its evaluation says where they begin
+    0_9_declared        a network half in bfloat16: types of the model beside those of the host
+    0_10_parts          AdamW with a limit for gradients that several processes reduce, and a break
 
 To add one when the format gains something: compile a model of a few kilobytes that uses it, save
 the PEF as `runs/X_Y_WHAT.pef`, run it in the way of a function below (or a new one), keep inputs
@@ -73,11 +79,24 @@ def training(executable: sambarun.Executable, record: Record, _: Path) -> None:
 
 
 def learn(
-    executable: sambarun.Executable, inputs: Record, losses: np.ndarray, **options: str
+    executable: sambarun.Executable,
+    inputs: Record,
+    losses: np.ndarray,
+    tolerance: float = OF_LOSSES,
+    **options: object,
 ) -> None:
     found = [float(executable.step(inputs, **options)["loss"]) for _ in range(STEPS)]
-    assert losses[0] - losses[-1] > 10 * OF_LOSSES * losses[0], "too little is learned to tell"
-    np.testing.assert_allclose(found, losses, rtol=OF_LOSSES)
+    assert losses[0] - losses[-1] > 10 * tolerance * losses[0], "too little is learned to tell"
+    np.testing.assert_allclose(found, losses, rtol=tolerance)
+
+
+def with_rates(executable: sambarun.Executable, record: Record, _: Path) -> None:
+    given = {name: float(value) for name, value in under(record, "hyper/").items()}
+    learn(executable, under(record, "in/"), record["losses"], hyperparams=given)
+
+
+def in_half_precision(executable: sambarun.Executable, record: Record, _: Path) -> None:
+    learn(executable, under(record, "in/"), record["losses"], tolerance=5 * OF_LOSSES)
 
 
 def shared_region(executable: sambarun.Executable, record: Record, _: Path) -> None:
@@ -111,6 +130,12 @@ RUNS: Mapping[str, Run] = {
     "0_2_adamw": training,
     "0_3_argin_variants": terms_that_come_and_go,
     "0_4_stated": several_models,
+    "0_5_groups": with_rates,
+    "0_6_estimates": inference,
+    "0_7_placed": inference,
+    "0_8_chips": training,
+    "0_9_declared": in_half_precision,
+    "0_10_parts": training,
 }
 
 
@@ -134,10 +159,22 @@ def test_files_are_what_they_are_called(name: str) -> None:
         holds = {
             "origins": any(symbol.origins for symbol in program.symbols),
             "host_variants": any(item.requires for item in program.programs),
+            "groups": {item.group for item in program.argins} >= {"first", "second"},
+            "estimates": any(section.estimate for section in program.sections),
+            "placed": any(item.spilled and item.cost for item in program.allocations),
+            "chips": any(graph.chip_calls for graph in program.graphs),
+            "declared": any(symbol.declared for symbol in program.symbols),
+            "parts": any(graph.stage_calls for graph in program.graphs),
         }
         features = KNOWN_FEATURES
         assert holds.get(what, True)
         assert what not in features or what in program.requires.features
+
+
+def test_every_version_of_the_format_is_run() -> None:
+    versions = {tuple(map(int, name.split("_", 2)[:2])) for name in RUNS}
+    major, minor = pef.FORMAT_VERSION
+    assert versions == {(major, older) for older in range(1, minor + 1)}
 
 
 def test_every_file_has_its_row_and_is_small() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from onnx import parser
 from torch import Tensor, nn
 
 import sambac
@@ -124,6 +125,45 @@ def test_indices_that_pytorch_refuses_are_refused(case: tuple, options) -> None:
                 module(wrong)
             with pytest.raises(sambarun.RunError, match=r"[oO]ut of (range|data)|[iI]nvalid ind"):
                 act({"places": wrong.numpy()})
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize(
+    ("shape", "labels", "dtype"),
+    [
+        ("4,3", "4", "int64"),
+        ("4,3", "4", "int32"),
+        ("2,2,3", "2,2", "int64"),
+        ("2,3,2,2", "2,2,2", "int64"),
+        ("2,3,2,2", "2,2,2", "int32"),
+    ],
+)
+def test_labels_of_losses_that_are_built_are_none_from_the_end(
+    shape: str, labels: str, dtype: str, level: str
+) -> None:
+    """The labels are an input of the model's own."""
+    text = f"""<ir_version: 9, opset_import: ["": 19]>
+        g (float[{shape}] x, {dtype}[{labels}] t) => (float[{shape}] y, {dtype}[{labels}] u)
+        <float[1] w = {{2.0}}> {{ y = Mul(x, w)  u = Identity(t) }}"""
+    options = sambac.CompileOptions(
+        level=level, train=True, loss=("cross_entropy:y,t",), optimizers=(sambac.SGD(),)
+    )
+    sizes = [int(size) for size in shape.split(",")]
+    x = torch.linspace(-1, 1, int(np.prod(sizes))).sin().reshape(sizes)
+    good = torch.arange(int(np.prod([int(size) for size in labels.split(",")]))) % 3
+    good = good.reshape([int(size) for size in labels.split(",")])
+    classes = x if len(sizes) == 4 else x.reshape(-1, sizes[-1])
+    wanted = F.cross_entropy(2 * classes, good if len(sizes) == 4 else good.flatten())
+    with sambarun.load(sambac.compile(parser.parse_model(text), options)) as executable:
+        feeds = {"x": x.numpy(), "t": good.numpy().astype(dtype)}
+        evaluated = executable.run(feeds, section_types="FWD")
+        assert evaluated["loss"] == pytest.approx(wanted.item(), rel=1e-5)
+        for wrong in (-1, -3, -100, 3):
+            bad = feeds["t"].copy()
+            bad.reshape(-1)[0] = wrong
+            for act in (executable.step, lambda f: executable.run(f, section_types="FWD")):
+                with pytest.raises(sambarun.RunError, match="An index is out of range: 't'"):
+                    act({**feeds, "t": bad})
 
 
 @pytest.mark.filterwarnings("ignore:.isinstance.treespec:FutureWarning")

@@ -16,7 +16,7 @@ import pef
 import sambac
 import sambarun
 from pef.report import render, report
-from pef.text import human_time, plural
+from pef.text import human_bytes, human_time, plural
 from sambac import CompileOptions
 from sambac.arch import load_arch
 from sambac.reconstruct.verify import check_plans
@@ -44,11 +44,11 @@ def model() -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return a maker of device files: the SN40L with other numbers."""
-    text = (Path(sambac.__file__).parent / "arch" / "data" / "sn40l.toml").read_text()
+    """Return a maker of device files: the SN40L, or another, with other numbers."""
+    folder = Path(sambac.__file__).parent / "arch" / "data"
 
-    def make(**changes: float) -> str:
-        parts = text.split("\n[")
+    def make(base: str = "sn40l", **changes: float) -> str:
+        parts = (folder / f"{base}.toml").read_text().split("\n[")
         for key, value in changes.items():
             (at,) = [i for i, part in enumerate(parts) if part.startswith(f"{key}]")]
             lines = parts[at].splitlines()
@@ -103,6 +103,41 @@ def test_a_slow_ddr_costs_what_its_file_says(device: Any) -> None:
     speeds = {row["name"]: row["bandwidth"] for row in rows["regions"]}
     assert speeds == {"HBM": 1.8e12 * 0.85, "DDR": 1e6, "HOST": 128e9}
     assert rows["graphs"][0]["latency_us"] > 1e6 * 2 * NBYTES / 1e6
+
+
+@pytest.mark.parametrize(
+    ("base", "rooms"),
+    [
+        ("sn40l", {"hbm": 2, "ddr": 1}),
+        ("sn40l", {"hbm": 1, "ddr": 0.5}),
+        ("sn40l", {"hbm": 0.5, "ddr": 2}),
+        ("sn10", {"ddr": 2}),
+    ],
+)
+def test_so_is_what_not_even_ddr_has_room_for(
+    base: str, rooms: dict[str, float], device: Any, tmp_path: Path
+) -> None:
+    sizes = {f"{name}_capacity": int(room * NBYTES) for name, room in rooms.items()}
+    program = compiled(arch=device(base, **sizes))
+    rows = report(program)
+    regions = {row["name"]: row["region"] for row in rows["symbols"]}
+    away = {name for name, region in regions.items() if region == "HOST"}
+    assert away
+    found = {rows["symbols"][row["symbol"]]["name"]: row for row in rows["spills"]}
+    assert {name for name, row in found.items() if row["region"] == "HOST"} == away
+    for name in away:
+        accesses = 2 if name == "h" else 1
+        assert found[name]["moved"] == accesses * NBYTES
+        assert found[name]["us"] > 0
+        assert found[name]["cost_us"] is not None
+    assert read_log("\n".join(render(rows)))["spills"] == rows["spills"]
+    said = [text for text in rows["warnings"] if "full" in text]
+    size = human_bytes(len(away) * NBYTES)
+    start = f"DDR is full: {plural(len(away), 'symbol')} of {size} spilled to HOST, chosen by cost"
+    assert said[-1].startswith(start)
+    assert len(said) == len({row["region"] for row in rows["spills"]})
+    program.save(tmp_path / "m.pef")
+    assert check_plans(pef.verify(tmp_path / "m.pef")) == []
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])

@@ -70,6 +70,7 @@ _WHOLE = {
     "hardtanh": F.hardtanh,
     "leaky relu, steep": lambda x: F.leaky_relu(x, -inf),
     "leaky relu of nothing": lambda x: F.leaky_relu(x, nan),
+    **{f"power {p}": lambda x, p=p: x**p for p in (-2, -1.5, -1, 0, 0.5, 1, 1.5, 2, 3)},
     "relu6": F.relu6,
     "relu6, masked": lambda x: torch.where(x > 1, F.relu6(x), x),
 }
@@ -134,6 +135,10 @@ _ROWS = {
     "std": lambda x: x.std(1),
     "std of all": lambda x: x.std(),
     "biased std": lambda x: x.std(1, unbiased=False),
+    "std beside the mean": lambda x: torch.std_mean(x, 1),
+    "std beside the mean of all": lambda x: torch.std_mean(0 * x),
+    "std beside the mean by all": lambda x: torch.std_mean(x, dim=1, correction=0),
+    "variance beside the mean": lambda x: torch.var_mean(x, 1),
     "slightly scaled": lambda x: x * 1.000001,
     **{
         f"norm {p}": lambda x, p=p: torch.linalg.vector_norm(x, p, 1)

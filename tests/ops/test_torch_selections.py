@@ -42,6 +42,10 @@ _COUNTS = {
     "of whole": lambda x: (x.detach().nan_to_num(0, 0, 0).long() // 2).float(),
     "sign": torch.sign,
     "sgn": torch.sgn,
+    "step": lambda x: torch.heaviside(x.detach(), x.new_tensor(0.5)),
+    "step of truths": lambda x: torch.heaviside(x > 1, T(True)).float(),
+    "step of whole": lambda x: torch.heaviside(x.nan_to_num(0, 0, 0).long(), T(3)).float(),
+    "step to another": lambda x: torch.heaviside(x.detach(), x.detach().flip(0)),
 }
 # Which of equal elements lies in the middle PyTorch leaves open, so there are none along an axis.
 _LINES = T([[3.0, -1, 2, inf, 0], [nan, 4, -inf, nan, 1], [-7, -3, 9, 8, 5], [nan] * 5])

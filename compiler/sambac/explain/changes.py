@@ -100,7 +100,7 @@ def everything_near(rebuilt: Rebuilt, calls: Sequence[int]) -> WhatIf | None:
 
 def spills(rebuilt: Rebuilt) -> bool:
     """Tell whether something lies elsewhere because the main memory is full."""
-    return any(place.spilled for place in rebuilt.program.allocations)
+    return any(place.found_no_room for place in rebuilt.program.allocations)
 
 
 def _faster(arch: Arch) -> Iterator[tuple[str, str, Arch]]:

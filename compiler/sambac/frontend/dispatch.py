@@ -3,8 +3,8 @@
 PyTorch is loaded for its own models alone.
 
 Frontends and passes refuse what they know to be wrong, with better words. What none of them
-thought of ends in an error of Python's somewhere; if onnxruntime refuses that model too, it is
-the model that has to change.
+thought of ends in an error of Python's somewhere; if onnxruntime refuses that model too, or PyTorch
+a program in a file, it is the model that has to change.
 """
 
 from __future__ import annotations
@@ -122,9 +122,13 @@ def judging(*given: Given) -> Iterator[None]:
 
 
 def _refusal(model: Model, options: CompileOptions) -> str | None:
-    """Return why `model`, read once more, is no sound ONNX model; None if onnxruntime takes it."""
+    """Return why `model`, read once more, is unsound; None if onnxruntime or PyTorch takes it."""
     if is_torch(model):
-        return None
+        if not isinstance(model, (str, os.PathLike)) or Path(model).suffix != ".pt2":
+            return None  # code, which may be asked for anything
+        from .torch import unsound
+
+        return unsound(str(model))
     try:
         source = load(model, options)
         message = skeleton(source.model)

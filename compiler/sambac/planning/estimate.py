@@ -26,7 +26,7 @@ from math import ceil
 from pef import dtypes
 from pef.costs import Estimate
 from pef.program import SectionType
-from pef.symbols import RegionKind
+from pef.symbols import PlacementReason, RegionKind
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product
@@ -36,6 +36,8 @@ from .liveness import moved_by_calls
 from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
 from .resources import Demand, Demands, limits_of, use_of, value_use
 from .view import DataflowView, ValueRole
+
+_FOR_WANT_OF_ROOM = (PlacementReason.COST, PlacementReason.POLICY)
 
 
 def estimate_sections(
@@ -291,24 +293,36 @@ def _remedy(plan: ProgramPlan) -> str:
 
 
 def _spilled(plan: ProgramPlan, arch: Arch, now: float, policy: float) -> Iterator[str]:
-    """Say what lies in DDR for want of room, and what a run takes with it there.
+    """Say what lies in a farther region for want of room, and what a run takes with it there.
 
     `now` are the seconds of one run, `policy` those by the policy, 0 where nothing is by cost.
     """
-    spilled = {name: place.size for name, place in plan.memory.placements.items() if place.spilled}
-    if not spilled:
-        return
-    what = f"{plural(len(spilled), 'symbol')} of {human_bytes(sum(spilled.values()))}"
+    places = plan.memory.placements.items()
+    away = {
+        (RegionKind.HBM, RegionKind.DDR): {name for name, place in places if place.spilled},
+        (RegionKind.DDR, RegionKind.HOST): {
+            name
+            for name, place in places
+            if place.region is RegionKind.HOST and place.reason in _FOR_WANT_OF_ROOM
+        },
+    }
+    for (near, far), gone in away.items():
+        if gone:
+            size = sum(plan.memory.placements[name].size for name in gone)
+            what = f"{near.name} is full: {plural(len(gone), 'symbol')} of {human_bytes(size)}"
+            yield f"{what} spilled to {far.name}{_price(plan, gone, now, policy)}"
+
+
+def _price(plan: ProgramPlan, gone: set[str], now: float, policy: float) -> str:
     if policy:
         times = human_time(1e6 * now), human_time(1e6 * policy)
-        yield (
-            f"HBM is full: {what} spilled to DDR, chosen by cost; a run of all graphs is modelled "
-            f"to take {times[0]}, and {times[1]} by the default policy"
+        return (
+            f", chosen by cost; a run of all graphs is modelled to take {times[0]}, and {times[1]} "
+            "by the default policy"
         )
-        return
     moved = sum(
         (plan.values[name].device_nbytes or 0) * moved_by_calls(plan.symbols, name)
         for name in plan.lifetimes
-        if plan.persistent.buffer(name) in spilled
+        if plan.persistent.buffer(name) in gone
     )
-    yield f"HBM is full: {what} spilled to DDR; a run moves {human_bytes(moved)} to and from there"
+    return f"; a run moves {human_bytes(moved)} to and from there"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 
 from pef.dtypes import BY_NUMBER
@@ -228,7 +229,17 @@ def _cross_entropy(
     if axis == "last" and len(shape) > 2:
         logits = b.op("Reshape", logits, [-1, shape[-1]])
         labels = b.op("Reshape", labels, [-1])
-    return b.op("SoftmaxCrossEntropyLoss", logits, labels, reduction="mean")
+    return b.op("SoftmaxCrossEntropyLoss", logits, _from_the_start(b, labels), reduction="mean")
+
+
+def _from_the_start(b: Editor, labels: ir.Value) -> ir.Value:
+    """Return labels that no kernel takes where they are negative: -1 would be the last class.
+
+    Without its highest bit a negative number is out of any range.
+    """
+    assert labels.dtype is not None
+    numbers = labels.dtype.numpy()
+    return b.op("BitwiseAnd", labels, b.constant(np.asarray(np.iinfo(numbers).max, numbers)))
 
 
 def _mse(b: Editor, prediction: ir.Value, target: str, inputs: dict[str, ir.Value]) -> ir.Value:

@@ -366,7 +366,7 @@ def spills(program: Program) -> list[SpillRow]:
     spilled = [
         (number, symbol, program.allocations[symbol.allocation])
         for number, symbol in enumerate(program.symbols)
-        if symbol.allocation is not None and program.allocations[symbol.allocation].spilled
+        if symbol.allocation is not None and program.allocations[symbol.allocation].found_no_room
     ]
     if not spilled:
         return []
@@ -384,7 +384,7 @@ def spills(program: Program) -> list[SpillRow]:
             bytes=symbol.size,
             moved=(moved := _device_bytes(symbol) * accesses[number]),
             us=_time(moved, speeds[place.region]),
-            hbm_us=_time(moved, speeds[RegionKind.HBM]),
+            hbm_us=_time(moved, speeds.get(RegionKind.HBM, 0.0)),
             cost_us=_cost(place),
         )
         for number, symbol, place in spilled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import pickle
 import zipfile
@@ -16,6 +17,7 @@ import torch
 from torch import nn
 from torch_runs import run
 
+import sambac
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.frontend.torch.files.structures import read_structure
@@ -126,9 +128,30 @@ def _kept_as(records: Records, config: str, kind: str, content: bytes) -> Record
     return {**changed, f"{os.path.dirname(config)}/{kind}9": content}
 
 
+def _renamed(records: Records, name: str, other: str) -> Records:
+    """Call something otherwise in the program and among its weights."""
+    old, new = json.dumps(name).encode(), json.dumps(other).encode()
+    return {key: item.replace(old, new) if key in (_MODEL, _WEIGHTS) else item
+            for key, item in records.items()}  # fmt: skip
+
+
+def _keyword(tree: dict, kind: str, name: str) -> None:
+    """Let the only argument be a keyword."""
+    leaf = {"type": None, "context": None, "children_spec": []}
+    keywords = {"type": kind, "context": json.dumps([name]), "children_spec": [leaf]}
+    none = {"type": "builtins.tuple", "context": "null", "children_spec": []}
+    _structure(tree, {**none, "children_spec": [none, keywords]})
+    tree["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"] = None
+
+
+def _argument(tree: dict, name: str) -> None:
+    tree["graph_module"]["module_call_graph"][0]["signature"]["forward_arg_names"] = [name]
+
+
 def _attacks(records: Records, mark: Path) -> dict[str, Records]:
     """Return archives that would make the folder `mark`, or import a module that does."""
     touch, call = _Touches(mark), f"__import__('os').mkdir({str(mark)!r})"
+    lines = f"x):\n    {call}\n    return (x"
     (mark.parent / "touching.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
     opaque = pickle.dumps(touch)
     legacy = {name: item for name, item in records.items() if name != _WEIGHTS}
@@ -153,6 +176,16 @@ def _attacks(records: Records, mark: Path) -> dict[str, Records]:
         "operator that maps a file": model(_calls("torch.ops.aten.from_file.default", mark)),
         "default of a dict": model(lambda tree: _structure(tree, _default("touching", "A"))),
         "enumeration": model(lambda tree: _structure(tree, _enum("touching"))),
+        "name of an input": _renamed(records, "x", f"x={call}"),
+        "lines in a name": _renamed(records, "x", lines),
+        "name of a value": _renamed(records, "mul_2", f"x={call}"),
+        "name of a region": _renamed(records, "submod_1", f'x"),{call},getattr(self,"x'),
+        "name of a weight": _renamed(
+            records, "layer.weight", f'layer.w"),{call},getattr(self.layer,"weight'
+        ),
+        "name of an argument": model(lambda tree: _argument(tree, f"x={call}")),
+        "keyword": model(lambda tree: _keyword(tree, "builtins.dict", f"x={call}")),
+        "field of a class": model(lambda tree: _keyword(tree, "touching.A", f"x={call}")),
         "compiled code": {**records, "data/aotinductor/model/model.so": b"\x7fELF"},
         "another program": {**records, "models/other.json": records[_MODEL]},
     }
@@ -163,6 +196,8 @@ _NAMES = (
     "object of a C++ class", "weights as of old", "constants as of old", "size", "text in a size",
     "attribute in a size", "function of Python", "function of a library",
     "operator of TorchScript", "operator that maps a file", "default of a dict", "enumeration",
+    "name of an input", "lines in a name", "name of a value", "name of a region",
+    "name of a weight", "name of an argument", "keyword", "field of a class",
     "compiled code", "another program",
 )  # fmt: skip
 
@@ -179,6 +214,70 @@ def test_code_is_refused(
     with pytest.raises(CompileError, match=r"evil.pt2' holds more than data: .*; if you trust it"):
         load(str(path), _PLAIN)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        "Pow(Integer(10), Integer(10000000000))",
+        "Pow(Integer(10), evaluate=Integer(10000000000))",
+        "Pow(Pow(Integer(9), Integer(64)), Integer(64))",
+        "Pow(Integer(2), Mul(Integer(64), Pow(Integer(64), Integer(64))))",
+        "Pow(Integer(2), Symbol('s77', integer=True))",
+    ],
+)
+def test_sizes_that_take_for_ever_to_compute_are_refused(
+    size: str, records: Records, tmp_path: Path
+) -> None:
+    changed = _changed(records, _MODEL, lambda tree: _expression(tree, size))
+    with pytest.raises(CompileError, match=r"slow.pt2' holds more than data: expr_str .Pow"):
+        load(str(_archive(tmp_path / "slow.pt2", changed)), _PLAIN)
+
+
+def test_names_that_a_program_may_have(tmp_path: Path) -> None:
+    """Keys of dicts and of modules are no names of Python; squares and shares stand in sizes."""
+
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleDict({"a-b": nn.Linear(3, 3), "c d": nn.Linear(3, 3)})
+
+        def forward(self, x: torch.Tensor, *, some: dict[str, torch.Tensor]) -> object:
+            y = self.parts["c d"](self.parts["a-b"](x) + some["in/put"])
+            y = y.masked_fill(y > 9, -math.inf).nan_to_num(math.nan, math.inf, 1e-30)
+            return {"out put": y, "pairs": (x[:, None] + x[None]).reshape(x.shape[0] ** 2, 3)}
+
+    x = torch.arange(6.0).reshape(2, 3)
+    module, some = Odd(), {"in/put": x}
+    rows = {0: torch.export.Dim("rows", min=2, max=8)}
+    shapes = {"x": rows, "some": {"in/put": rows}}
+    path = tmp_path / "odd.pt2"
+    exported = torch.export.export(module, (x,), {"some": some}, dynamic_shapes=shapes)
+    torch.export.save(exported, path)
+    source = load(str(path), _PLAIN)
+    wanted = module(x, some=some)
+    found = run(source.model, {name: x.numpy() for name in source.signature.inputs})
+    for got, want in zip(found.values(), wanted.values(), strict=True):
+        np.testing.assert_allclose(got, want.detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tree: _argument(tree, "1x"),
+        lambda tree: _argument(tree, "lambda"),
+        lambda tree: tree["graph_module"]["graph"]["nodes"][0]["metadata"].update(stack_trace=3),
+        lambda tree: tree["graph_module"]["graph"]["nodes"][0].update(metadata=[]),
+        lambda tree: tree["graph_module"]["graph"]["nodes"][0]["inputs"].pop(0),
+        lambda tree: tree["graph_module"]["graph"]["nodes"][1]["inputs"].pop(1),
+    ],
+)
+def test_what_pytorch_stumbles_over_is_the_file_s_fault(
+    change: Callable[[dict], object], records: Records, tmp_path: Path
+) -> None:
+    path = _archive(tmp_path / "odd.pt2", _changed(records, _MODEL, change))
+    with pytest.raises(CompileError):
+        sambac.compile(path)
 
 
 def test_checks_of_an_archive_do_not_run_it_later(records: Records, tmp_path: Path) -> None:

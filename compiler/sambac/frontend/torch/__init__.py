@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .files.models import unsound
 from .loading import load_torch
 
-__all__ = ["load_torch"]
+__all__ = ["load_torch", "unsound"]

@@ -2,8 +2,9 @@
 
 torch.export.load unpickles example inputs, custom objects and tensors of subclasses, evaluates
 expressions of sizes as Python, imports modules that structures of arguments name, calls any
-function of Python that an operator names, and loads compiled libraries. So each record of an
-archive is looked at first, by the reader that loads it, and what could run code is refused.
+function of Python that an operator names, writes names of values and arguments into source that it
+runs, and loads compiled libraries. So each record of an archive is looked at first, by the reader
+that loads it, and what could run code is refused.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch.export import ExportedProgram
 from torch.export.pt2_archive import PT2ArchiveReader
 from torch.export.pt2_archive import constants as layout
 from torch.export.pt2_archive._package import load_pt2
+from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
@@ -68,8 +70,24 @@ _ON_NUMBERS = frozenset(
 )
 """What the expressions of sizes are made of, as torch.export.save writes them."""
 
+_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift"})
+_LARGEST_POWER = 64
+"""Sizes have no higher powers; what numbers alone make of one may take for ever to compute."""
+
 _NAMES = frozenset({"true", "false", "oo", "int_oo"})
 _WORD = re.compile(r"[\w.+-]+")
+# Infinite numbers are texts there, too.
+_NAME = re.compile(r"[\w.]*|-Infinity")
+# Quotes would end the text that PyTorch writes such a name into.
+_PATH = re.compile(r"[^\"'\\\x00-\x1f\x7f-\x9f\u2028\u2029]*")
+_PATHS = frozenset(
+    {"buffer_name", "custom_obj_name", "fqn", "parameter_name", "tensor_constant_name"}
+)
+"""Keys of names of parameters and modules, which may have been given by keys of a `ModuleDict`."""
+
+_TEXTS = frozenset({"as_string", "as_strings", "guards_code", "torch_version"})
+"""Keys of what is no name: operands, what is deleted once it is loaded, and words."""
+
 _FACTORIES = frozenset({"bool", "dict", "float", "int", "list", "set", "str", "tuple"})
 _CURE = (
     "if you trust it, load it in a file of your own and compile that: FILE.py:NAME, a function "
@@ -136,6 +154,23 @@ def _programs(tree: object) -> Iterator[str]:
             check = _CHECKS.get(key)
             if check is not None and not check(value):
                 yield f"{key} {str(value)[:60]!r}"
+    for key, text in _names(tree):
+        if (_PATH if key in _PATHS else _NAME).fullmatch(text) is None:
+            yield f"the name {text[:60]!r}"
+
+
+def _names(tree: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Yield all texts in a description that are not checked by their key, and those keys."""
+    todo = [(key, tree)]
+    while todo:
+        key, item = todo.pop()
+        if isinstance(item, dict):
+            todo += [("", name) for name in item]
+            todo += [(k, v) for k, v in item.items() if k not in _TEXTS and k not in _CHECKS]
+        elif isinstance(item, list):
+            todo += [(key, part) for part in item]
+        elif isinstance(item, str):
+            yield key, item
 
 
 def _dicts(tree: object) -> Iterator[dict[str, object]]:
@@ -184,11 +219,29 @@ def _is_plain(node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         return isinstance(node, ast.UnaryOp) and _is_plain(node.operand)
     function = node.func.id
+    if function in _POWERS and not _is_small_power(node):
+        return False
     named = function in ("Symbol", "Float")
     arguments = (*node.args, *(item.value for item in node.keywords))
     return function in _ON_NUMBERS and all(
         (named and _is_word(item)) or _is_plain(item) for item in arguments
     )
+
+
+def _is_small_power(node: ast.Call) -> bool:
+    """Tell whether what is below a power has no powers, and its exponents only small numbers."""
+    operands = [*node.args, *(item.value for item in node.keywords)]
+    parts = [part for side in operands for part in ast.walk(side)]
+    exponents = [part for side in operands[1:] for part in ast.walk(side)]
+    return all(not isinstance(part, ast.Name) or part.id not in _POWERS for part in parts) and all(
+        not isinstance(part, ast.Name | ast.Constant) or _is_small(part) for part in exponents
+    )
+
+
+def _is_small(part: ast.Name | ast.Constant) -> bool:
+    if isinstance(part, ast.Name):
+        return part.id != "Symbol"
+    return not isinstance(part.value, int | float) or abs(part.value) <= _LARGEST_POWER
 
 
 def _is_word(node: ast.expr) -> bool:
@@ -212,6 +265,15 @@ def _is_structure(text: object) -> bool:
     return all(map(_is_context, _dicts(tree)))
 
 
+def _is_call(text: object) -> bool:
+    """Tell whether `text` describes arguments whose keywords are names."""
+    if not _is_structure(text):
+        return False
+    keywords = (part.context for part in read_structure(str(text)).children())
+    names = (item for item in pytree.tree_leaves(list(keywords)) if isinstance(item, str))
+    return all(map(_NAME.fullmatch, names))
+
+
 def _is_context(entry: Mapping[str, object]) -> bool:
     if "__enum__" in entry:
         return False
@@ -222,11 +284,17 @@ def _is_context(entry: Mapping[str, object]) -> bool:
     return all(map(_is_structure, texts))
 
 
+def _is_note(value: object) -> bool:
+    """Tell whether what is noted of an operator is texts by name, which nothing runs."""
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
 _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "target": _is_operator,
     "as_operator": _is_operator,
     "expr_str": _is_expression,
-    "in_spec": _is_structure,
+    "in_spec": _is_call,
+    "metadata": _is_note,
     "out_spec": _is_structure,
 }
 """What keys in the description of a program may hold, wherever they stand."""

@@ -38,6 +38,19 @@ def program_from(path: str) -> ExportedProgram:
             ) from error
 
 
+def unsound(path: str) -> str | None:
+    """Return why the program in a .pt2 file that was loaded is none; None if PyTorch takes it."""
+    with quiet():
+        try:
+            program_from(path).run_decompositions({})
+        except Exception as error:  # of a program that may be anything
+            return (
+                f"'{path}' is not a sound program, PyTorch refuses it as well "
+                f"({why(root_cause(error), first_sentence)}); save it again"
+            )
+    return None
+
+
 def _program_of_archive(path: str) -> ExportedProgram:
     if not zipfile.is_zipfile(path):
         raise CompileError(f"'{path}' is no exported program; make one with torch.export.save")

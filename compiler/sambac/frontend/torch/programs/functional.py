@@ -6,7 +6,7 @@ it is known what would come of that, it is written out (see `transcription`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,7 @@ from sambac.frontend.torch.errors import refusal
 from sambac.frontend.torch.patching import quiet
 from sambac.frontend.torch.states import is_complex
 
+from .deviations import DEVIATIONS
 from .divisors import DIVISORS
 from .draws import UNIFORM
 from .elimination import ELIMINATION
@@ -41,7 +42,7 @@ Table = dict[Callable[..., object], Callable[..., object]]
 
 _REFUSALS = (
     *(RuntimeError, TypeError, ValueError, LookupError, NotImplementedError),
-    *(SpecViolationError, CompileError),
+    *(SpecViolationError, CompileError, AttributeError, SyntaxError),
 )
 
 
@@ -107,7 +108,7 @@ def _table(program: ExportedProgram) -> Table:
         **ELIMINATION,
         **DIVISORS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
-        torch.ops.aten.std_mean.correction: std_mean,
+        **DEVIATIONS,
     }
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
@@ -136,19 +137,3 @@ def _keeps_statistics(program: ExportedProgram) -> bool:
     """Tell whether an InstanceNorm has running statistics, its fourth and fifth arguments."""
     nodes = program.graph.find_nodes(op="call_function", target=_INSTANCE_NORM)
     return any(node.args[3] is not None for node in nodes)
-
-
-def std_mean(
-    x: torch.Tensor,
-    dim: Sequence[int] | None = None,
-    *,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The standard deviation over the axes `dim`, all of them if None, and the mean.
-
-    The exporter cannot make one type of the types of an operator with two results.
-    """
-    axes = list(dim or range(x.dim()))
-    deviation = torch.std(x, axes, correction=correction, keepdim=keepdim)
-    return deviation, torch.mean(x, axes, keepdim=keepdim)

@@ -248,6 +248,15 @@ def sign(x: ir.Value) -> ir.Value:
     return op.Where(op.IsNaN(x), number(0.0, x), op.Sign(x))
 
 
+def heaviside(x: ir.Value, middle: ir.Value) -> ir.Value:
+    """1 above 0, `middle` at 0, else 0, of a NaN too."""
+    if x.dtype == ir.DataType.BOOL:
+        return op.Or(x, middle)
+    zero = number(0.0, x)
+    step = op.Where(op.Greater(x, zero), number(1.0, x), zero)
+    return op.Where(op.Equal(x, zero), middle, step)
+
+
 def copysign(x: ir.Value, other: float) -> ir.Value:
     """|x| with the sign of a number."""
     size = op.Abs(x)

@@ -233,6 +233,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.searchsorted.Scalar: running.searchsorted,
     _aten.searchsorted.Tensor: running.searchsorted,
     _aten.segment_reduce.default: scatter.segment_reduce,
+    _aten.heaviside.default: special.heaviside,
     _aten.sgn.default: special.sign,
     _aten.sign.default: special.sign,
     _aten.signbit.default: special.signbit,
