@@ -74,6 +74,19 @@ def _nothing(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return y, (y - y)[mask].sqrt().sum() + y[mask].sum() + y.sum()
 
 
+def _beside_nothing(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """What lies beside has no gradient from where nothing is, whatever its slope is there."""
+    rows, z = b.sum(1) > 100, torch.zeros_like(b)
+    y[b > 100] = w.sum() / (b[b > 100] - 1)
+    z[rows] = torch.log(b[rows] - 1) * w + w / (b[rows] - b[rows])
+    return y, z, (w[0] / (y - y)[b > 100]).sum() + y.sum()
+
+
+def _selected(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    chosen = y.masked_select(b > 0) - torch.masked_select(b, b > 0)
+    return chosen.square().mean(), torch.masked_select(w, b > 0).sum() + y.sum()
+
+
 def _detached(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     mask = b > 0
     return (y[mask] * y[mask].detach()).sum(), torch.where(y[mask] > 0, y[mask], 0).sum()
@@ -88,7 +101,8 @@ def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize(
     "function",
-    [_scaled, _from_another, _summed, _losses, _rows, _nothing, _detached, _steep],
+    [_scaled, _from_another, _summed, _losses, _rows, _nothing, _beside_nothing]
+    + [_selected, _detached, _steep],
     ids=lambda function: function.__name__.strip("_"),
 )
 def test_what_a_mask_selects_goes_back_or_is_summed_up(function: Function) -> None:

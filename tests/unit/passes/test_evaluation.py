@@ -135,6 +135,23 @@ def test_what_is_exact_is_computed_in_its_own_type(text: str, dtype: str) -> Non
     assert folded(text, dtype) is not None
 
 
+def test_small_sigmoids_are_not_nothing() -> None:
+    made = ir.from_onnx_text("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[5] x) => (float[5] y)
+        <float[5] w = {-80, -50, -20, 1, 800}>
+        { a = Sigmoid (w)  y = Add (x, a) }
+    """)
+    InferShapes()(made)
+    FoldConstants()(made)
+    (add,) = made.graph
+    assert add.inputs[1] is not None
+    tensor = add.inputs[1].const_value
+    assert tensor is not None
+    exactly = 1 / (1 + np.exp(-np.array([-80, -50, -20, 1, 800], np.longdouble)))
+    np.testing.assert_allclose(tensor.numpy(), exactly.astype(np.float32), rtol=1e-7)
+
+
 def test_constants_of_a_file_are_those_of_every_host(tmp_path: Path) -> None:
     path = tmp_path / "model.pef"
     made = model("Softmax (a)")

@@ -117,6 +117,27 @@ _CURES = (
         ),
     ),
     (
+        re.compile(r"do not support aliasing"),
+        (
+            "the function of a loop or a choice returns one tensor twice, or one that it is given; "
+            "return x.clone()"
+        ),
+    ),
+    (
+        re.compile(r"Invalid arg types in"),
+        (
+            "loops of PyTorch hand on tensors alone besides their rows; let the function itself "
+            "have the numbers, or make tensors of them"
+        ),
+    ),
+    (
+        re.compile(r"outs_to_grad length"),
+        (
+            "PyTorch takes no gradients through a loop that carries or gives whole numbers; let it "
+            "have them as floats, or run under torch.no_grad()"
+        ),
+    ),
+    (
         re.compile(r"fake tensor in the exported program constant|FakeTensor"),
         "it takes tensors out of the recording; use detach() for .data, buffers to keep tensors",
     ),

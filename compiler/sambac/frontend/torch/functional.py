@@ -30,6 +30,7 @@ from .errors import refusal
 from .loops import with_loops_written_out
 from .pairs import on_parts
 from .regions import without_regions
+from .selections import SELECTIONS
 from .states import is_complex
 from .transcription import transcribed
 
@@ -106,6 +107,7 @@ def _table(program: ExportedProgram) -> Table:
         **UNIFORM,
         **ELIMINATION,
         **DIVISORS,
+        **SELECTIONS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
         torch.ops.aten.std_mean.correction: std_mean,
     }
