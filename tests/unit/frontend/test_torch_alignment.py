@@ -66,7 +66,10 @@ def test_a_loss_of_one_alone() -> None:
         ({"steps": (6, 7)}, "got input_lengths of 7 where there are 6"),
         ({"steps": (6, -1)}, "got input_lengths of -1 where there are 6"),
         ({"steps": (6,)}, "got 1 input_lengths for a batch of 2"),
-        ({"steps": torch.ones(2), "labels": torch.ones(3)}, "got 3 target_lengths for a batch of 2"),
+        (
+            {"steps": torch.ones(2), "labels": torch.ones(3)},
+            "got 3 target_lengths for a batch of 2",
+        ),
         ({"labels": (1, 4)}, "got target_lengths of 4 where there are 3"),
         ({"targets": torch.ones(3), "labels": (2, 2)}, "target_lengths of 4 where there are 3"),
     ],

@@ -76,7 +76,13 @@ _CURES = (
             "torch.linalg.solve(A.mT @ A, A.mT @ B) gives the same"
         ),
     ),
-    (re.compile(r"Pending unbacked symbols|have been constant, but got \S*u\d"), _SIZES_OF_VALUES),
+    (
+        re.compile(
+            r"Pending unbacked symbols|have been constant, but got \S*u\d"
+            r"|data-dependent expression (?:Eq|Ne)\((?:\d+\*u\d+, 0|u\d+, u\d+)\)"
+        ),
+        _SIZES_OF_VALUES,
+    ),
     (
         re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
         (

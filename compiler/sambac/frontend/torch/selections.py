@@ -91,22 +91,26 @@ def _leave_out_broadcasts(graph: fx.Graph) -> None:
 
 def _masks(graph: fx.Graph) -> list[tuple[fx.Node, ...]]:
     """Return what may be masks, those that are the same operator of the same together."""
-    alike: dict[str, list[fx.Node]] = {}
+    known: dict[str, fx.Node] = {}
     first: dict[fx.Node, fx.Node] = {}
-    for node in filter(_is_mask, graph.nodes):
+    alike: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
         key, operator = node.name, node.target
-        if isinstance(operator, OpOverload) and _is_pointwise(operator):
+        if isinstance(operator, OpOverload) and not _draws(operator):
             given = fx.map_arg((node.args, node.kwargs), lambda item: first.get(item, item))
             key = f"{operator} {given}"
-        group = alike.setdefault(key, [])
-        group.append(node)
-        first[node] = group[0]
+        first[node] = known.setdefault(key, node)
+        if _is_mask(node):
+            alike.setdefault(first[node], []).append(node)
     return [tuple(group) for group in alike.values()]
 
 
+def _draws(operator: OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in operator.tags
+
+
 def _is_pointwise(operator: OpOverload) -> bool:
-    tags = operator.tags
-    return torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+    return torch.Tag.pointwise in operator.tags and not _draws(operator)
 
 
 @dataclass(frozen=True)
@@ -238,7 +242,7 @@ def _rewrite(graph: fx.Graph, found: _Selection, *, training: bool) -> None:
         elif node in found.members:
             if training and first:
                 others = [item for item in node.all_input_nodes if item not in found.members]
-                whole |= {n: _only_if(put, first[1], n) for n in others if n not in whole}
+                whole.update((n, _only_if(put, first[1], n)) for n in others if n not in whole)
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
             whole[node] = put(node.target, *args, **kwargs)
         else:
@@ -269,17 +273,26 @@ def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx
     assert isinstance(source, fx.Node)
     if any(isinstance(size, int) and size == 0 for size in source.meta["val"].shape):
         return source
+    is_open = not all(isinstance(size, int) for size in mask.meta["val"].shape)
     if not first:
         flat = put(_aten.reshape.default, mask, [-1])
         number = put(_aten._to_copy.default, flat, dtype=torch.int32)
+        number = _with_one_more(put, number, 0) if is_open else number
         first += [put(_aten.argmax.default, number, 0, True), put(_aten.any.default, mask)]
     place, is_there = first
     tail = _tail(source, mask)
     rows = put(_aten.reshape.default, put(_aten.detach.default, source), [-1, *tail])
+    rows = _with_one_more(put, rows, 1) if is_open else rows
     row = put(_aten.reshape.default, put(_aten.index_select.default, rows, 0, place), tail)
     ones = put(_aten.ones_like.default, row)
     filling = put(_aten.where.self, is_there, row, ones)
     return put(_aten.where.self, _spread(put, mask, source), source, filling)
+
+
+def _with_one_more(put: _Put, rows: fx.Node, number: int) -> fx.Node:
+    """Return `rows` and one more of `number`: where sizes are open there may be no other."""
+    last = put(_aten.new_full.default, rows, [1, *rows.meta["val"].shape[1:]], number)
+    return put(_aten.cat.default, [rows, last])
 
 
 def _only_if(put: _Put, is_there: fx.Node, item: fx.Node) -> fx.Node:

@@ -57,7 +57,7 @@ def _modules() -> list[ModuleType]:
     others = (
         module
         for name, module in [*sys.modules.items()]
-        if isinstance(module, ModuleType) and not f"{name}.".startswith("torch.")
+        if hasattr(module, "__dict__") and not f"{name}.".startswith("torch.")
     )
     return [torch.compiler, *others]
 
