@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import RLock
 from types import MappingProxyType
 
 import torch
@@ -60,6 +61,10 @@ class _Recorded:
     told: Told = field(default_factory=list)
 
 
+_TURN = RLock()
+"""Held while PyTorch records, by modes and functions that a process has once."""
+
+
 def load_torch(
     model: object, options: CompileOptions, inputs: object = None, dynamic_shapes: Shapes = None
 ) -> Source:
@@ -69,9 +74,9 @@ def load_torch(
     `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates,
     where that is another graph.
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
-    exported as it is meant.
+    exported as it is meant. Threads take turns.
     """
-    with quiet(), kept_tables(), one_step_for_all(), kept_gradients(model):
+    with _TURN, quiet(), kept_tables(), one_step_for_all(), kept_gradients(model):
         recorded = _record(model, options, inputs, dynamic_shapes)
         if recorded.training is not None:
             _require_own(recorded.name, recorded.training, recorded.evaluation)
