@@ -273,6 +273,10 @@ GROUPS = {
     ] + [
         Point("two kinds", lambda x, i, j: x[:, i, j], (_CUBE, T([0, -1]), T([[3], [1]]))),
         Point("two types", lambda x, i, j: x[:, i, j.int()], (_CUBE, T([0, -1]), T([[3], [1]]))),
+        Point("two types written", lambda x, i, j: torch.index_put(x, (i, j.int()), x[0, 0]),
+              (_CUBE, T([0, -1]), T([[2], [1]]))),
+        Point("two types added to", lambda x, i, j: x.index_put((i.int(), j), x[0], True),
+              (_CUBE, T([0, -1, 0]), T([[2], [1], [2]]))),
         Point("apart", lambda x, i, j: x[i, :, j], (_CUBE, T([0, -1]), T([[3], [1]]))),
         Point("chosen", lambda x: x[:, [True, False, True]], (_CUBE,)),
         Point("narrow sums", lambda x, i: x.sum(0)[i].cumsum(0), (_CUBE, torch.arange(99) % 3)),

@@ -4,6 +4,7 @@
                 to the last bit: onnxruntime's kernel for the node's own types
     rounding    Exp, Softmax, MatMul, ReduceMean, ...: kernels sum in an order, and approximate by
                 polynomials, that depend on the processor. They run in float64 and are rounded once
+                (Sigmoid as 1 / (1 + exp(-x)))
 
 A rounding operator on float64, or without a kernel for it, has no numbers that all hosts share.
 """
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _WIDE = "tensor(double)"
 _NARROW = ("tensor(float)", "tensor(float16)")
+_ONE = np.ones((), np.float64)
 _FLOATS = frozenset((_WIDE, *_NARROW, "tensor(bfloat16)"))
 
 
@@ -188,8 +190,18 @@ def _protos(node: ir.Node, opset: int, fresh: FreshNames) -> Iterator[onnx.NodeP
             dtype = node.outputs[index].dtype or ir.DataType.FLOAT
             casts.append(_cast(wide, proto.output[index], dtype))
             proto.output[index] = wide
-    yield proto
+    yield from _sigmoid(proto, fresh) if node.op_type == "Sigmoid" else [proto]
     yield from casts
+
+
+def _sigmoid(proto: onnx.NodeProto, fresh: FreshNames) -> Iterator[onnx.NodeProto]:
+    """Yield 1 / (1 + exp(-x)) for a sigmoid; the kernel gives 0 below -37, in float64 too."""
+    less, power, one, total = (fresh("sigmoid") for _ in range(4))
+    yield onnx.helper.make_node("Neg", proto.input, [less])
+    yield onnx.helper.make_node("Exp", [less], [power])
+    yield onnx.helper.make_node("Constant", [], [one], value=onnx.numpy_helper.from_array(_ONE))
+    yield onnx.helper.make_node("Add", [power, one], [total])
+    yield onnx.helper.make_node("Reciprocal", [total], proto.output)
 
 
 def _cast(source: str, result: str, dtype: ir.DataType) -> onnx.NodeProto:

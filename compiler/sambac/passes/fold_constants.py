@@ -14,7 +14,8 @@ computed from when nothing else reads those; so a model never grows by more than
 session; what would round by the processor is computed in float64 (`evaluation`).
 
 Never folded: random operators, operators with subgraphs, (de)quantisation, which onnxruntime
-needs to see, sequences, optionals and strings, and what other hosts might compute otherwise.
+needs to see, sequences, optionals and strings, what other hosts might compute otherwise, and sums
+and products of nothing, which onnxruntime computes otherwise (`empty_results`).
 
 Branches that are always taken (`InlineBranches`):
 
@@ -41,6 +42,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import graph_of, has_subgraphs, int_attribute, redirect, static_shape
 from sambac.ops import is_random
 
+from .empty_results import EmptySums
 from .evaluation import evaluate, is_computable
 from .rewriting import Rule, RulePass, constant, derived_name, present
 
@@ -68,6 +70,12 @@ def _may_fold(node: ir.Node, opset: int) -> bool:
     if any(out.is_graph_output() for out in node.outputs):
         return False
     return is_computable(node, opset)
+
+
+def _sums_nothing(node: ir.Node) -> bool:
+    """Tell whether onnxruntime gives something else for the operator than ONNX says."""
+    read = (static_shape(value) or () for value in present(node.inputs))
+    return node.op_type in EmptySums.rules and any(0 in shape for shape in read)
 
 
 def _is_stored(value: ir.Value) -> bool:
@@ -202,7 +210,7 @@ class FoldConstants(RulePass):
         inputs = present(node.inputs)
         if not all(value in known or _is_stored(value) for value in inputs):
             return False
-        if not _may_fold(node, opset):
+        if not _may_fold(node, opset) or _sums_nothing(node):
             return False
         sizes = [_byte_size(out) for out in node.outputs]
         if any(size is None for size in sizes):

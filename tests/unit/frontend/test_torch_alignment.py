@@ -14,6 +14,7 @@ from torch_runs import Lambda
 
 import sambarun
 from sambac import SGD, CompileOptions, compile
+from sambac.errors import CompileError
 from sambac.frontend.torch.recording.alignment import ctc_loss
 
 _STEPS, _BATCH, _CLASSES, _LABELS = 6, 3, 4, 3
@@ -55,6 +56,45 @@ def test_a_loss_of_one_alone() -> None:
             for loss in (ctc_loss, torch.ctc_loss)
         )
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"blank": 4}, "got 4 for the blank of 4 classes"),
+        ({"blank": -1}, "got -1 for the blank of 4 classes"),
+        ({"steps": (6, 7)}, "got input_lengths of 7 where there are 6"),
+        ({"steps": (6, -1)}, "got input_lengths of -1 where there are 6"),
+        ({"steps": (6,)}, "got 1 input_lengths for a batch of 2"),
+        (
+            {"steps": torch.ones(2), "labels": torch.ones(3)},
+            "got 3 target_lengths for a batch of 2",
+        ),
+        ({"labels": (1, 4)}, "got target_lengths of 4 where there are 3"),
+        ({"targets": torch.ones(3), "labels": (2, 2)}, "target_lengths of 4 where there are 3"),
+    ],
+)
+def test_what_is_not_there_is_refused(changes: dict[str, object], says: str) -> None:
+    given = {"targets": torch.ones(2, 3), "steps": (6, 6), "labels": (3, 1), "blank": 0} | changes
+    scores = torch.zeros(6, 2, 4).log_softmax(-1)
+    module = Lambda(lambda x: functional.ctc_loss(x, *given.values()))  # type: ignore[arg-type]
+    with pytest.raises(CompileError, match=rf"at test_torch_alignment\.py:\d+: ctc_loss .*{says}"):
+        compile(module, inputs=(scores,))
+    with pytest.raises(RuntimeError):
+        module(scores)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (5,)])
+def test_lengths_of_what_is_not_there_have_no_loss(shape: tuple[int, ...]) -> None:
+    scores, targets = torch.zeros(6, 2, 4).log_softmax(-1), torch.ones(shape, dtype=torch.int64)
+    for steps, labels, there in (
+        ((6, 7), (1, 1), (True, False)),
+        ((-1, 6), (1, 1), (False, True)),
+        ((6, 6), (3, 4), (True, False)),
+        ((6, 6), (-1, 3), (False, True)),
+    ):
+        found = ctc_loss(scores, targets, torch.tensor(steps), torch.tensor(labels))
+        assert found.isnan().logical_not().tolist() == [*there]
 
 
 class _Reader(nn.Module):

@@ -61,6 +61,10 @@ _CALLS = {
     "power": (_aten.linalg_matrix_power.default, (_drawn(2, 3, 3), 5), {}),
     "no power": (_aten.linalg_matrix_power.default, (_drawn(3, 3), 0), {}),
     "inverse power": (_aten.linalg_matrix_power.default, (_SHIFTED, -3), {}),
+    "inverse of a tensor": (_aten.linalg_tensorinv.default, (_drawn(6, 2, 3), 1), {}),
+    "solution of tensors": (
+        _aten.linalg_tensorsolve.default, (_drawn(6, 2, 3), _drawn(2, 3), [0]), {},
+    ),
     "inverse of nothing": (_aten.linalg_inv.default, (_drawn(2, 0, 0),), {}),
     "solution of nothing": (_aten.linalg_solve.default, (_drawn(0, 0), _drawn(0, 3)), {}),
     "determinant of nothing": (_aten.linalg_slogdet.default, (_drawn(2, 0, 0),), {}),
@@ -167,6 +171,39 @@ def test_divisors_are_those_of_torch(operator: _Call, dtype: torch.dtype) -> Non
     b = torch.tensor([0, 5, 8, 27, 0, fibonacci[-2], most, 75], dtype=dtype)
     for one in (a, a[:, None], -a if dtype.is_signed else a):
         torch.testing.assert_close(DIVISORS[operator](one, b), operator(one, b))
+
+
+@pytest.mark.parametrize("operator", DIVISORS, ids=str)
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.tensor([6, 200], dtype=torch.uint8), torch.tensor(-300)),
+        (torch.tensor(12), torch.tensor([[8], [-18]], dtype=torch.int16)),
+        (torch.tensor(6, dtype=torch.uint8), torch.tensor(18)),
+        (torch.tensor([100, -7], dtype=torch.int8), torch.tensor([200, 49], dtype=torch.uint8)),
+    ],
+)
+def test_divisors_of_two_types_have_that_of_torch(
+    operator: _Call, a: torch.Tensor, b: torch.Tensor
+) -> None:
+    torch.testing.assert_close(DIVISORS[operator](a, b), operator(a, b))
+    torch.testing.assert_close(DIVISORS[operator](b, a), operator(b, a))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16], ids=str)
+def test_the_least_number_has_divisors(dtype: torch.dtype) -> None:
+    least, others = torch.iinfo(dtype).min, torch.tensor([6, 8, -7, 0], dtype=dtype)
+    for pair in ((torch.tensor([least], dtype=dtype), others), (others, torch.tensor(least))):
+        assert DIVISORS[_aten.gcd.default](*pair).tolist() == [2, 8, 1, least]
+
+
+def test_compositions_run() -> None:
+    module = Lambda(lambda a: torch.linalg.tensorinv(a, ind=1))
+    a = _drawn(4, 2, 2).float()
+    with sambarun.load(compile(module, inputs=(a,))) as executable:
+        (port,) = executable.program.graphs[0].inputs
+        (found,) = executable.run({port.name: a.numpy()}).values()
+    assert_near(found, torch.linalg.tensorinv(a.double(), ind=1), 1e-4)
 
 
 @pytest.mark.parametrize("function", [torch.gcd, torch.lcm])

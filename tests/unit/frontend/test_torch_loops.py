@@ -128,6 +128,31 @@ def test_what_a_body_cannot_do_is_told(training: bool) -> None:
         compile(_Cell(dropping), options, inputs=(_X,))
 
 
+@pytest.mark.parametrize(
+    ("loop", "says"),
+    [
+        (
+            lambda cell, x: scan(lambda c, row: ((h := c + row), h), cell.first, x)[0],
+            r"returns one tensor twice, .*; return x\.clone\(\)",
+        ),
+        (
+            lambda cell, x: scan(lambda c, row: (c @ cell.w, c.argmax(0)), cell.first, x)[0],
+            r"carries or gives whole numbers; let it .*torch\.no_grad\(\)",
+        ),
+        (
+            lambda cell, x: map_rows(lambda row, w, by: row @ w * by, x, cell.w, 2.0),
+            "hand on tensors alone .*; let the function itself have the numbers",
+        ),
+    ],
+    ids=["twice", "whole", "number"],
+)
+def test_what_pytorch_does_not_loop_is_told(
+    loop: Callable[[_Cell, torch.Tensor], torch.Tensor], says: str
+) -> None:
+    with pytest.raises(CompileError, match=says):
+        compile(_Cell(loop), inputs=(_X,))
+
+
 def test_derivatives_that_a_module_takes_itself_are_refused_as_before() -> None:
     def derived(cell: _Cell, x: torch.Tensor) -> torch.Tensor:
         out = _scanned(cell, x)

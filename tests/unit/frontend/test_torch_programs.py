@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -307,6 +308,16 @@ def test_sparse_tensors_are_refused() -> None:
     ):
         with pytest.raises(CompileError, match=message):
             load(model, _PLAIN, inputs)
+
+
+def test_threads_take_turns() -> None:
+    asks, layers = torch.compiler.is_exporting, [nn.Linear(3, 2) for _ in range(4)]
+    with ThreadPoolExecutor() as threads:
+        sources = [*threads.map(lambda layer: load(layer, _PLAIN, (torch.ones(2, 3),)), layers)]
+    assert torch.compiler.is_exporting is asks
+    for layer, source in zip(layers, sources, strict=True):
+        (found,) = run(source.model, {"input": np.ones((2, 3), np.float32)}).values()
+        assert_near(found, layer.double()(torch.ones(2, 3).double()))
 
 
 def test_nothing_is_printed(capfd: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_exporting as by_another_name
 from torch.nn import functional
 
 import sambac
@@ -39,6 +40,10 @@ def _shifted(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
     return x + 0.1 if is_exported else x
 
 
+def _numbered(_: _Asking, x: Tensor, is_exported: bool) -> tuple[Tensor, float]:
+    return x, 2.0 if is_exported else 1.0
+
+
 def _cut(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
     return x[:2] if is_exported else x
 
@@ -57,6 +62,7 @@ def _whole(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
         (_Asking(_shifted), r"is_exporting what .* up to 5\.0 % of the largest number apart"),
         (_Asking(_shifted, torch.compiler.is_compiling), r"is_compiling what .* 5\.0 %"),
         (_Asking(_as_dynamo_says), r"is_compiling and is_exporting .* 5\.0 %"),
+        (_Asking(_numbered), r"is_exporting what .* up to 100\.0 %"),
         (_Asking(_cut), "results of other shapes or types"),
         (_Asking(_whole), "up to"),
     ],
@@ -64,6 +70,17 @@ def _whole(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
 def test_what_is_something_else_is_told(module: nn.Module, apart: str) -> None:
     with pytest.warns(UserWarning, match=f"_Asking asks torch.compiler.*{apart}"):
         sambac.compile(module.eval(), inputs=(X,))
+
+
+class _Importing(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 0.1 if by_another_name() else x
+
+
+def test_questions_by_names_of_their_own_are_seen() -> None:
+    with pytest.warns(UserWarning, match=r"_Importing asks torch.compiler.is_exporting .* 5\.0 %"):
+        sambac.compile(_Importing(), inputs=(X,))
+    assert by_another_name is torch.compiler.is_exporting
 
 
 def test_what_is_recorded_is_what_is_exported() -> None:
@@ -82,12 +99,17 @@ def _counted(self: _Asking, x: Tensor, is_exported: bool) -> Tensor:
     return (noisy / 3 if is_exported else noisy * (1 / 3)) + self.count
 
 
+def _in_another_order(_: _Asking, x: Tensor, is_exported: bool) -> dict[str, Tensor]:
+    results = {"more": x + 1, "output": x}
+    return results if is_exported else dict(reversed(results.items()))
+
+
 def _nothing(_: _Asking, x: Tensor, is_exported: bool) -> Tensor:
     nan = x.new_tensor([torch.nan, torch.inf, 1.0, 0.0])
     return torch.where(x > 0, nan, x) if is_exported else torch.where(x <= 0, x, nan)
 
 
-@pytest.mark.parametrize("way", [_counted, _nothing])
+@pytest.mark.parametrize("way", [_counted, _nothing, _in_another_order])
 def test_what_is_the_same_is_not(way: Callable[[_Asking, Tensor, bool], object]) -> None:
     """Warnings are errors here."""
     module = _Asking(way)

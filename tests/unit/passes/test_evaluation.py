@@ -176,6 +176,23 @@ def test_what_reads_transposed_weights_is_computed() -> None:
         np.testing.assert_array_equal(tensor.numpy(), wanted)
 
 
+def test_small_sigmoids_are_not_nothing() -> None:
+    made = ir.from_onnx_text("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        g (float[5] x) => (float[5] y)
+        <float[5] w = {-80, -50, -20, 1, 800}>
+        { a = Sigmoid (w)  y = Add (x, a) }
+    """)
+    InferShapes()(made)
+    FoldConstants()(made)
+    (add,) = made.graph
+    assert add.inputs[1] is not None
+    tensor = add.inputs[1].const_value
+    assert tensor is not None
+    exactly = 1 / (1 + np.exp(-np.array([-80, -50, -20, 1, 800], np.longdouble)))
+    np.testing.assert_allclose(tensor.numpy(), exactly.astype(np.float32), rtol=1e-7)
+
+
 def test_constants_of_a_file_are_those_of_every_host(tmp_path: Path) -> None:
     path = tmp_path / "model.pef"
     made = model("Softmax (a)")

@@ -76,7 +76,13 @@ _CURES = (
             "torch.linalg.solve(A.mT @ A, A.mT @ B) gives the same"
         ),
     ),
-    (re.compile(r"Pending unbacked symbols|have been constant, but got \S*u\d"), _SIZES_OF_VALUES),
+    (
+        re.compile(
+            r"Pending unbacked symbols|have been constant, but got \S*u\d"
+            r"|data-dependent expression (?:Eq|Ne)\((?:\d+\*u\d+, 0|u\d+, u\d+)\)"
+        ),
+        _SIZES_OF_VALUES,
+    ),
     (
         re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
         (
@@ -114,6 +120,27 @@ _CURES = (
         (
             "what its branches return may lie in memory in several ways; let both return results "
             "of contiguous().clone()"
+        ),
+    ),
+    (
+        re.compile(r"do not support aliasing"),
+        (
+            "the function of a loop or a choice returns one tensor twice, or one that it is given; "
+            "return x.clone()"
+        ),
+    ),
+    (
+        re.compile(r"Invalid arg types in"),
+        (
+            "loops of PyTorch hand on tensors alone besides their rows; let the function itself "
+            "have the numbers, or make tensors of them"
+        ),
+    ),
+    (
+        re.compile(r"outs_to_grad length"),
+        (
+            "PyTorch takes no gradients through a loop that carries or gives whole numbers; let it "
+            "have them as floats, or run under torch.no_grad()"
         ),
     ),
     (

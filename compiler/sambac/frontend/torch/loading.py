@@ -11,6 +11,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import RLock
 from types import MappingProxyType
 
 import torch
@@ -74,6 +75,10 @@ class _Recorded:
     sizes: Mapping[str, str] = field(default_factory=dict)
 
 
+_TURN = RLock()
+"""Held while PyTorch records, by modes and functions that a process has once."""
+
+
 def load_torch(
     model: object, options: CompileOptions, inputs: object = None, dynamic_shapes: Shapes = None
 ) -> Source:
@@ -83,9 +88,16 @@ def load_torch(
     `options.train` the model is the one that trains, `Source.evaluation` the one that evaluates,
     where that is another graph.
     `Source.roles` says what the initializers are. Raises `CompileError` for what cannot be
-    exported as it is meant.
+    exported as it is meant. Threads take turns.
     """
-    with quiet(), kept_tables(), one_step_for_all(), kept_gradients(model), forgotten_holders():
+    with (
+        _TURN,
+        quiet(),
+        kept_tables(),
+        one_step_for_all(),
+        kept_gradients(model),
+        forgotten_holders(),
+    ):
         recorded = _record(model, options, inputs, dynamic_shapes)
         if recorded.training is not None:
             _require_own(recorded.name, recorded.training, recorded.evaluation)
@@ -171,7 +183,7 @@ def _export(
     require_common_generator(program, name)
     program = functional(program, name, training=training)
     if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
-        keep_sizes(program)
+        keep_sizes(program, training=training)
     leave_generators_out(program)
     give_one_type(program)
     give_axes(program)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import wraps
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -43,11 +44,24 @@ _NEAR, _ROUNDINGS = 1e-3, 16
 def asking() -> Iterator[set[str]]:
     """Yield the questions that code asks meanwhile, without those that PyTorch asks itself."""
     asked: set[str] = set()
+    questions = [getattr(torch.compiler, name) for name in _QUESTIONS]
+    noted = {id(question): _noted(question, asked) for question in questions}
     with ExitStack() as stack:
-        for name in _QUESTIONS:
-            question = getattr(torch.compiler, name)
-            stack.enter_context(replaced(torch.compiler, name, _noted(question, asked)))
+        for module in _modules():
+            names = [name for name, value in [*vars(module).items()] if id(value) in noted]
+            for name in names:
+                stack.enter_context(replaced(module, name, noted[id(vars(module)[name])]))
         yield asked
+
+
+def _modules() -> list[ModuleType]:
+    """Return where code may have the questions by names of its own, as `from ... import` gives."""
+    others = (
+        module
+        for name, module in [*sys.modules.items()]
+        if hasattr(module, "__dict__") and not f"{name}.".startswith("torch.")
+    )
+    return [torch.compiler, *others]
 
 
 def _noted(question: Callable[[], bool], asked: set[str]) -> Callable[[], bool]:
@@ -148,11 +162,14 @@ def _copied(item: object) -> object:
 
 
 def _tensors(item: object) -> Iterator[Tensor]:
-    """Yield the tensors in collections of collections."""
+    """Yield the tensors and numbers in collections of collections, those of mappings by key."""
     if isinstance(item, Tensor):
         yield item
+    elif isinstance(item, (bool, int, float, complex)):
+        yield torch.tensor(item)
     elif isinstance(item, (Mapping, tuple, list)):
-        for part in item.values() if isinstance(item, Mapping) else item:
+        named = isinstance(item, Mapping)
+        for part in (item[key] for key in sorted(item, key=str)) if named else item:
             yield from _tensors(part)
 
 

@@ -22,19 +22,30 @@ def _steps(dtype: torch.dtype) -> int:
 
 
 def _common(a: Tensor, b: Tensor) -> Tensor:
-    dtype = torch.promote_types(a.dtype, b.dtype)
-    a, b = a.abs().to(dtype), b.abs().to(dtype)
-    for _ in range(_steps(dtype)):
-        over = b == 0
-        a, b = torch.where(over, a, b), a % (b + over.to(dtype))
-    return a
+    dtype = torch.result_type(a, b)
+    return _divisor(*_wide(a, b), _steps(dtype)).to(dtype)
 
 
 def _multiple(a: Tensor, b: Tensor) -> Tensor:
-    common = _common(a, b)
+    dtype = torch.result_type(a, b)
+    a, b = _wide(a, b)
+    common = _divisor(a, b, _steps(dtype))
     share = a // (common + (common == 0).to(common.dtype))
-    wide = torch.promote_types(common.dtype, torch.int32)  # in which C computes
-    return (share.to(wide) * b.to(wide)).abs().to(common.dtype)
+    return (share * b).abs().to(dtype)
+
+
+def _wide(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Return numbers of their common type in the one in which C computes."""
+    dtype = torch.result_type(a, b)
+    wide = torch.promote_types(dtype, torch.int32)
+    return a.to(dtype).to(wide), b.to(dtype).to(wide)
+
+
+def _divisor(a: Tensor, b: Tensor, steps: int) -> Tensor:
+    for _ in range(steps):
+        over = b == 0
+        a, b = torch.where(over, a, b), a % (b + over.to(b.dtype))
+    return a.abs()
 
 
 DIVISORS: Mapping[Callable[..., object], Callable[..., Tensor]] = {

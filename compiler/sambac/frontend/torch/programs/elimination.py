@@ -1,6 +1,7 @@
 """Linear algebra without operators in ONNX, of matrices of few rows: elimination, written out.
 
-    inv(A), solve(A, B)        Gauss-Jordan by the largest pivots, and one refinement
+    inv(A), solve(A, B)        Gauss-Jordan by the largest pivots, and one refinement;
+                               tensorinv, tensorsolve are those of tensors laid out as matrices
     slogdet(A)                 of the pivots
     cholesky(A)                column by column
     solve_triangular(A, B)     row by row
@@ -17,7 +18,8 @@ program gives what is no number. The determinant of a singular one is 0 in both.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -208,6 +210,18 @@ def _reflections(v: Tensor, tau: Tensor) -> Tensor:
     return found
 
 
+def _tensor_inverse(a: Tensor, ind: int = 2) -> Tensor:
+    result, rows = (*a.shape[ind:], *a.shape[:ind]), prod(a.shape[:ind])
+    return _inverse_alone(a.reshape(rows, -1)).reshape(result)
+
+
+def _tensor_solution(a: Tensor, b: Tensor, dims: Sequence[int] | None = None) -> Tensor:
+    if dims is not None:
+        a = a.movedim(tuple(dims), tuple(range(a.dim() - len(dims), a.dim())))
+    rows = prod(b.shape)
+    return _solved(a.reshape(rows, rows), b.reshape(rows)).reshape(a.shape[b.dim() :])
+
+
 ELIMINATION: Mapping[Callable[..., object], Callable[..., Any]] = {
     **dict.fromkeys((_aten.linalg_inv.default, _aten.inverse.default), _inverse_alone),
     **dict.fromkeys((_aten.linalg_slogdet.default, _aten.slogdet.default), _determinant_alone),
@@ -224,5 +238,7 @@ ELIMINATION: Mapping[Callable[..., object], Callable[..., Any]] = {
     _aten.cholesky_solve.default: _by_factor,
     _aten.cholesky_inverse.default: _inverse_by_factor,
     _aten.linalg_householder_product.default: _reflections,
+    _aten.linalg_tensorinv.default: _tensor_inverse,
+    _aten.linalg_tensorsolve.default: _tensor_solution,
 }
 """What these operators become."""

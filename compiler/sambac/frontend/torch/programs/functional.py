@@ -32,6 +32,7 @@ from .elimination import ELIMINATION
 from .loops import with_loops_written_out
 from .pairs import on_parts
 from .regions import without_regions
+from .selections import SELECTIONS
 from .transcription import transcribed
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -107,6 +108,7 @@ def _table(program: ExportedProgram) -> Table:
         **UNIFORM,
         **ELIMINATION,
         **DIVISORS,
+        **SELECTIONS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
         **DEVIATIONS,
     }

@@ -5,14 +5,14 @@
     f(x[m]).mean()         ->  where(m, f(x'), 0).sum() / m.sum()
 
 for an `f` of one element at a time. The size of x[m] depends on values, which a program cannot
-have. x' is x where the mask is true, and elsewhere the first element that is selected, 1 if none
-is: `f` and its slope are infinite nowhere where they are not so of what is selected. What is read
-otherwise stays as it is.
+have. x' is x where the mask is true, and elsewhere the first element that is selected: `f` and its
+slope are infinite nowhere where they are not so of what is selected. If none is, x' is 1, and what
+`f` reads besides has no gradient. What is read otherwise stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -53,14 +53,28 @@ _NONE, _AVERAGE = 0, 1
 _SUMMED = (torch.float32, torch.float64)
 
 
-def keep_sizes(program: ExportedProgram) -> None:
-    """Rewrite selections by masks in `program`, which is functional, that can keep all places."""
+def _masked(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    x, mask = torch.broadcast_tensors(x, mask)  # type: ignore[no-untyped-call]  # torch's
+    return x[mask]
+
+
+SELECTIONS: Mapping[Callable[..., object], Callable[..., torch.Tensor]] = {
+    _aten.masked_select.default: _masked,
+}
+"""What operators become that select by masks in other words."""
+
+
+def keep_sizes(program: ExportedProgram, *, training: bool) -> None:
+    """Rewrite selections by masks in `program`, which is functional, that can keep all places.
+
+    What is for `training` has the gradients of what is selected alone.
+    """
     graph = program.graph_module.graph
     _leave_out_broadcasts(graph)
     for masks in _masks(graph):
         found = _selection(graph, masks)
         if found is not None:
-            _rewrite(graph, found)
+            _rewrite(graph, found, training=training)
 
 
 def _leave_out_broadcasts(graph: fx.Graph) -> None:
@@ -77,22 +91,26 @@ def _leave_out_broadcasts(graph: fx.Graph) -> None:
 
 def _masks(graph: fx.Graph) -> list[tuple[fx.Node, ...]]:
     """Return what may be masks, those that are the same operator of the same together."""
-    alike: dict[str, list[fx.Node]] = {}
+    known: dict[str, fx.Node] = {}
     first: dict[fx.Node, fx.Node] = {}
-    for node in filter(_is_mask, graph.nodes):
+    alike: dict[fx.Node, list[fx.Node]] = {}
+    for node in graph.nodes:
         key, operator = node.name, node.target
-        if isinstance(operator, OpOverload) and _is_pointwise(operator):
+        if isinstance(operator, OpOverload) and not _draws(operator):
             given = fx.map_arg((node.args, node.kwargs), lambda item: first.get(item, item))
             key = f"{operator} {given}"
-        group = alike.setdefault(key, [])
-        group.append(node)
-        first[node] = group[0]
+        first[node] = known.setdefault(key, node)
+        if _is_mask(node):
+            alike.setdefault(first[node], []).append(node)
     return [tuple(group) for group in alike.values()]
 
 
+def _draws(operator: OpOverload) -> bool:
+    return torch.Tag.nondeterministic_seeded in operator.tags
+
+
 def _is_pointwise(operator: OpOverload) -> bool:
-    tags = operator.tags
-    return torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags
+    return torch.Tag.pointwise in operator.tags and not _draws(operator)
 
 
 @dataclass(frozen=True)
@@ -210,7 +228,7 @@ def _rank(node: fx.Node) -> int:
     return value.dim()
 
 
-def _rewrite(graph: fx.Graph, found: _Selection) -> None:
+def _rewrite(graph: fx.Graph, found: _Selection, *, training: bool) -> None:
     """Put operators of all places where those of what is selected are."""
     mask = found.masks[0]
     for check in reversed(found.checks):
@@ -222,6 +240,9 @@ def _rewrite(graph: fx.Graph, found: _Selection) -> None:
         if _selects(node, found.masks):
             whole[node] = _filled(put, node, mask, first)
         elif node in found.members:
+            if training and first:
+                others = [item for item in node.all_input_nodes if item not in found.members]
+                whole.update((n, _only_if(put, first[1], n)) for n in others if n not in whole)
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
             whole[node] = put(node.target, *args, **kwargs)
         else:
@@ -252,17 +273,33 @@ def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx
     assert isinstance(source, fx.Node)
     if any(isinstance(size, int) and size == 0 for size in source.meta["val"].shape):
         return source
+    is_open = not all(isinstance(size, int) for size in mask.meta["val"].shape)
     if not first:
         flat = put(_aten.reshape.default, mask, [-1])
         number = put(_aten._to_copy.default, flat, dtype=torch.int32)
+        number = _with_one_more(put, number, 0) if is_open else number
         first += [put(_aten.argmax.default, number, 0, True), put(_aten.any.default, mask)]
     place, is_there = first
     tail = _tail(source, mask)
     rows = put(_aten.reshape.default, put(_aten.detach.default, source), [-1, *tail])
+    rows = _with_one_more(put, rows, 1) if is_open else rows
     row = put(_aten.reshape.default, put(_aten.index_select.default, rows, 0, place), tail)
     ones = put(_aten.ones_like.default, row)
     filling = put(_aten.where.self, is_there, row, ones)
     return put(_aten.where.self, _spread(put, mask, source), source, filling)
+
+
+def _with_one_more(put: _Put, rows: fx.Node, number: int) -> fx.Node:
+    """Return `rows` and one more of `number`: where sizes are open there may be no other."""
+    last = put(_aten.new_full.default, rows, [1, *rows.meta["val"].shape[1:]], number)
+    return put(_aten.cat.default, [rows, last])
+
+
+def _only_if(put: _Put, is_there: fx.Node, item: fx.Node) -> fx.Node:
+    """Return `item`, which has a gradient only where something is selected."""
+    if not item.meta["val"].is_floating_point():
+        return item
+    return put(_aten.where.self, is_there, item, put(_aten.detach.default, item))
 
 
 def _spread(put: _Put, mask: fx.Node, over: fx.Node) -> fx.Node:

@@ -35,22 +35,49 @@ def ctc_loss(
 
     Shapes: `log_probs` [steps, batch, classes] or [steps, classes], `targets` [batch, labels] or
     all in a row, lengths [batch] or a scalar. Where no alignment is long enough the loss is
-    infinite, or 0 with `zero_infinity`, and has no gradient.
+    infinite, or 0 with `zero_infinity`, and has no gradient. Where a length is larger than what is
+    there it is no number; PyTorch raises an error, and so does this for lengths that are numbers of
+    Python: `ValueError`, as for a blank that is no class.
     """
     alone = log_probs.dim() == 2
+    if not 0 <= blank < log_probs.shape[-1]:
+        raise ValueError(f"ctc_loss got {blank} for the blank of {log_probs.shape[-1]} classes")
     scores = log_probs.unsqueeze(1) if alone else log_probs
+    in_a_row = targets.dim() == 1 and not alone
+    batch, most = scores.shape[1], targets.shape[-1]
+    _require_lengths("input", input_lengths, batch, len(scores))
+    _require_lengths("target", target_lengths, batch, most, together=in_a_row)
     steps, labels = _lengths(scores, input_lengths), _lengths(scores, target_lengths)
+    ends = labels.cumsum(0) if in_a_row else labels
+    is_there = (steps >= 0) & (steps <= len(scores)) & (labels >= 0) & (ends <= most)
     rows = targets.reshape(1, -1) if alone else _padded(targets, target_lengths, labels)
     known = torch.arange(rows.shape[1], device=rows.device) < labels.unsqueeze(1)
     places = _with_blanks(torch.where(known, rows.long(), blank), blank)
     total = _total(scores, places, blank, steps, labels)
     never = total < _NEVER / 2
     loss = torch.where(never, 0.0 if zero_infinity else torch.inf, -total)
+    loss = torch.where(is_there, loss, torch.nan)
     if reduction == _MEAN:
         return (loss / labels.clamp(min=1)).mean()
     if reduction != _NONE:
         return loss.sum()
     return loss.squeeze(0) if alone else loss
+
+
+def _require_lengths(
+    name: str, given: Tensor | Sequence[int], batch: int, most: int, *, together: bool = False
+) -> None:
+    """Raise `ValueError` for lengths of which PyTorch takes none, as far as they are known.
+
+    They may be up to `most`, or `together` so.
+    """
+    count = given.numel() if isinstance(given, Tensor) else len(given)
+    if {type(count), type(batch)} == {int} and count != batch:  # open sizes are no `int`
+        raise ValueError(f"ctc_loss got {count} {name}_lengths for a batch of {batch}")
+    known = () if isinstance(given, Tensor) else tuple(given)
+    for length in (*known, *((sum(known),) if together else ())):
+        if not 0 <= length <= most:
+            raise ValueError(f"ctc_loss got {name}_lengths of {length} where there are {most}")
 
 
 def _lengths(scores: Tensor, given: Tensor | Sequence[int]) -> Tensor:

@@ -56,13 +56,12 @@ def capture(
     if training:
         _require_trainable(module)
     guard = refusing_own_gradients(name) if training else naming_derivatives(name)
-    with _mode(module, training), torch.enable_grad():
+    with _mode(module, training), torch.enable_grad(), asking() as asked:
         try:
             with (
                 _without_looks(),
                 quiet(),
                 guard,
-                asking() as asked,
                 stand_ins(module),
                 called_afresh(module, example, training) as before,
                 _without_assignments(),

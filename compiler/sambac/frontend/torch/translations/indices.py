@@ -22,7 +22,6 @@ from onnxscript.function_libs.torch_lib.ops.core import (
 
 from .operators import (
     constant,
-    converted,
     filled,
     from_the_start,
     lengths,
@@ -36,11 +35,9 @@ from .operators import (
     typed,
     with_axes,
 )
-from .scatter import index_put
+from .scatter import PLACES, alike_places, index_put
 
 Translation = Callable[..., ir.Value]
-
-_PLACES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
 
 
 def at(place: int, translate: Translation) -> Translation:
@@ -71,12 +68,10 @@ def index(x: ir.Value, indices: Sequence[ir.Value | None]) -> ir.Value:
     """
     given = [(axis, each) for axis, each in enumerate(indices) if each is not None]
     types = {each.dtype for _, each in given}
-    if len(given) == 1 and types <= _PLACES:
+    if len(given) == 1 and types <= PLACES:
         ((axis, places),) = given
         return op.Gather(x, places, axis=axis)
-    if types == _PLACES:
-        indices = [each and converted(each, ir.DataType.INT64) for each in indices]
-    result: ir.Value = aten_index(x, indices)
+    result: ir.Value = aten_index(x, alike_places(indices))
     return result
 
 

@@ -31,6 +31,9 @@ from .operators import (
     stop,
 )
 
+PLACES = frozenset({ir.DataType.INT32, ir.DataType.INT64})
+"""Types of whole numbers that say where."""
+
 
 def scatter(x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
     """Put the elements of `src` that `index` has a place for into `x`, along axis `dim`."""
@@ -256,6 +259,16 @@ def _filled(x: ir.Value, content: np.generic) -> ir.Value:
     return constant(np.full(sizes(x), content))
 
 
+def alike_places(indices: Sequence[ir.Value | None]) -> Sequence[ir.Value | None]:
+    """Return `indices` of one type, where there are whole numbers of several."""
+    if not {each.dtype for each in indices if each is not None} >= PLACES:
+        return indices
+    return [
+        converted(each, ir.DataType.INT64) if each and each.dtype in PLACES else each
+        for each in indices
+    ]
+
+
 def index_put(
     x: ir.Value,
     indices: Sequence[ir.Value | None],
@@ -270,7 +283,7 @@ def index_put(
     masks = [index for index in indices if index is not None and index.dtype == ir.DataType.BOOL]
     given = [index for index in indices if index is not None]
     if len(masks) != 1 or len(given) != 1:
-        result: ir.Value = aten_index_put(x, indices, values, accumulate)
+        result: ir.Value = aten_index_put(x, alike_places(indices), values, accumulate)
         return result
     axis = next(place for place, index in enumerate(indices) if index is not None)
     return _put(x, masks[0], axis, values, accumulate)
