@@ -248,3 +248,11 @@ def test_objects_that_hold_themselves_are_refused() -> None:
 
     with pytest.raises(CompileError, match=says):
         sambac.compile(Lambda(made), inputs=(X,))
+
+
+def test_what_objects_hold_is_compared_with_what_is_exported() -> None:
+    def asking(x: Tensor) -> Pair:
+        return Pair(x, [x * 1.1] if torch.compiler.is_exporting() else [x])
+
+    with pytest.warns(UserWarning, match=r"up to 10\.0 % of the largest number apart"):
+        sambac.compile(Lambda(asking), inputs=(X,))

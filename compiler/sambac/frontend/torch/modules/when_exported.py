@@ -167,10 +167,13 @@ def _tensors(item: object) -> Iterator[Tensor]:
         yield item
     elif isinstance(item, (bool, int, float, complex)):
         yield torch.tensor(item)
-    elif isinstance(item, (Mapping, tuple, list)):
-        named = isinstance(item, Mapping)
-        for part in (item[key] for key in sorted(item, key=str)) if named else item:
-            yield from _tensors(part)
+    elif isinstance(item, Mapping):
+        for key in sorted(item, key=str):
+            yield from _tensors(item[key])
+    else:  # objects that hold tensors are known to PyTorch by now
+        for part in pytree.tree_leaves(item):
+            if part is not item:
+                yield from _tensors(part)
 
 
 def _apart(plain: Sequence[Tensor], exported: Sequence[Tensor]) -> str:
