@@ -30,6 +30,39 @@ def test_they_are_numbers(name: str) -> None:
     assert_near(found, functional.logsigmoid(_X.double()).numpy())
 
 
+_KEPT_FROM_ZERO = {
+    "added": lambda s: torch.log(s + 1e-8),
+    "added to": lambda s: torch.log(1e-12 + s),
+    "cut": lambda s: s.clamp(1e-7, 1 - 1e-7).log(),
+    "cut below": lambda s: torch.log(s.clamp_min(1e-10)),
+    "larger": lambda s: torch.log(torch.maximum(s, torch.tensor(1e-9))),
+}
+
+
+@pytest.mark.parametrize("name", _KEPT_FROM_ZERO)
+def test_small_numbers_keep_their_meaning_beside_sigmoids(name: str) -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.zeros(8))
+
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            terms = _KEPT_FROM_ZERO[name](torch.sigmoid(x + self.shift))
+            return {"loss": terms.sum(), "terms": terms}
+
+    x = torch.tensor([-80.0, -25.0, -20.0, -17.0, -15.0, -8.0, 0.0, 5.0])
+    exact = Loss().double()
+    wanted = exact(x.double())
+    wanted["loss"].backward()
+    options = sambac.CompileOptions(train=True, loss=("loss",), optimizers=(sambac.SGD(lr=1.0),))
+    with sambarun.load(sambac.compile(Loss(), options, inputs=(x,))) as executable:
+        terms = executable.run({"x": x.numpy()})["terms"]  # all of a step
+        found = -executable.state()["shift"]
+    assert_near(terms, wanted["terms"].detach().numpy())
+    assert exact.shift.grad is not None
+    assert_near(found, exact.shift.grad.numpy())
+
+
 @pytest.mark.parametrize("target", [0.0, 0.3, 1.0])
 def test_losses_of_small_probabilities_have_gradients(target: float) -> None:
     """Where PyTorch has them in float32: beside 1 there is no room for what is left of it."""
