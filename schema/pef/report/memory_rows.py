@@ -22,12 +22,13 @@ class RegionRow(TypedDict):
 
 
 class SpillRow(TypedDict):
-    """A symbol that lies in `region` because HBM is full.
+    """A symbol that lies in `region` because no nearer one has room.
 
     `moved` are the bytes that a run moves to and from it if each access is to all of it, `us` the
     modelled time that this takes, `hbm_us` that which it would take in HBM. `cost_us` is what the
-    run takes longer for it, as its allocation says: less where rows are picked, or operators
-    compute meanwhile; None where that is not known.
+    run takes longer for it than in the next nearer region (HBM for DDR, DDR for HOST), as its
+    allocation says: less where rows are picked, or operators compute meanwhile; None where that is
+    not known.
     """
 
     symbol: int

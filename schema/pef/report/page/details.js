@@ -189,7 +189,7 @@ function symbolDetails(page, symbol) {
 /** What it costs that a symbol spilled; of tables the file does not say which rows move. */
 function spillText({ region, moved, us: took, hbm_us: near, cost_us: cost }) {
   const compared = took === null || near === null ? "" : `: ${timeText(took)} instead of ${timeText(near)} in HBM, were each of them whole and alone`;
-  return `Lies in ${region} because ${region === "HOST" ? "no nearer region has room" : "HBM is full"}. The calls of a run touch ${bytesText(moved)} of it${compared} (modelled).${cost === null ? "" : ` A run takes ${timeText(cost)} longer for it (modelled).`}`;
+  return `Lies in ${region} because ${region === "HOST" ? "no nearer region has room" : "HBM is full"}. The calls of a run touch ${bytesText(moved)} of it${compared} (modelled).${cost === null ? "" : ` A run takes ${timeText(cost)} longer for it${region === "HOST" ? " than in DDR" : ""} (modelled).`}`;
 }
 
 /** Fields of a row that say something, as text; those too that are new. */
