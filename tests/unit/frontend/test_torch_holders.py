@@ -308,17 +308,16 @@ def _around() -> Empty:
 
 def _flat(value: object) -> list[Tensor]:
     """Return the tensors in an object, slots first."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, list):
-        return [one for part in value for one in _flat(part)]
-    if isinstance(value, dict):
-        return _flat([*value.values()])
-    names = [name for name in ("more", "x") if name in getattr(type(value), "__slots__", ())]
-    known = isinstance(value, (Both, Asking, SimpleNamespace, Pair))
-    return _flat(
-        [*(getattr(value, name) for name in names), *(vars(value).values() if known else ())]
-    )
+    kind = type(value)  # which what stands for another object that is gone has, too
+    if issubclass(kind, Tensor):
+        return [value]  # type: ignore[list-item]
+    if issubclass(kind, (list, dict)):
+        parts = value.values() if isinstance(value, dict) else value
+        return [one for part in parts for one in _flat(part)]  # type: ignore[attr-defined]
+    names = [name for name in ("more", "x") if name in getattr(kind, "__slots__", ())]
+    known = issubclass(kind, (Both, Asking, SimpleNamespace, Pair))
+    slots = [getattr(value, name) for name in names]
+    return _flat([*slots, *(vars(value).values() if known else ())])
 
 
 @pytest.mark.parametrize("make", [Slots, Both, Fixed, Asking, _beside, lambda x: Pair(x, Empty())])
