@@ -87,8 +87,8 @@ def _cache(size: int | None = None) -> Cache:
 def _exact(cache: Cache) -> Cache:
     """Return a copy with float64."""
     copies = [Layer() for _ in cache.layers]
-    for copy, layer in zip(copies, cache.layers, strict=True):
-        copy.keys, copy.values = exactly(layer.keys), exactly(layer.values)
+    for one, layer in zip(copies, cache.layers, strict=True):
+        one.keys, one.values = exactly(layer.keys), exactly(layer.values)
     return Cache(*copies)
 
 
@@ -409,7 +409,7 @@ def _round() -> SimpleNamespace:
 
 
 def _of_c(kind: type, *content: object) -> Callable[[Tensor], object]:
-    """Return what makes an object of a class of C code that has a state of its own, and a tensor."""
+    """Return what makes an object with a tensor, of a class whose C code has a state of its own."""
     own = type("Own", (kind,), {})
 
     def made(x: Tensor) -> object:

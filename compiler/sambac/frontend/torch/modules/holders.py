@@ -71,11 +71,10 @@ def make_inputs_known(given: Mapping[str, object]) -> None:
 def taking_apart(
     call: Callable[..., object], forward: Callable[..., object], told: list[str]
 ) -> Callable[..., object]:
-    """Return `call`, which takes what `forward` does, with objects in results made known to PyTorch.
+    """Return `call`, which takes what `forward` does, with objects in results made known.
 
     `told` gets a sentence of numbers, texts and flags in its inputs that the first call changes.
     """
-
     called: list[bool] = []
 
     @wraps(call)

@@ -181,11 +181,11 @@ class Before:
 def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Before]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
-    It is called like `example`, whose objects have afterwards what they have now as well. What is yielded will hold what the user is to be told. Raises
-    `CompileError` if another call would not do the same, as one that reads what the first computed
-    from inputs or from what trains. What a call assigns to buffers is written to them; parameters
-    may not be assigned to, nor, in `training`, be frozen or thawed. Nor may what a call computes
-    stay where it cannot be taken out.
+    It is called like `example`, whose objects have afterwards what they have now, too. What is
+    yielded will hold what the user is to be told. Raises `CompileError` if another call would not
+    do the same, as one that reads what the first computed from inputs or from what trains. What a
+    call assigns to buffers is written to them; parameters may not be assigned to, nor, in
+    `training`, be frozen or thawed. Nor may what a call computes stay where it cannot be taken out.
     """
     tape, reader = Tape(), ParameterReader(name := module_name(module))
     told = _not_compared(name, _other_code(module))
