@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import SimpleNamespace
@@ -59,16 +60,11 @@ def put_in(value: object, attributes: dict[str, object]) -> None:
 
 
 def _in_slots(value: object) -> dict[str, object]:
-    absent = object()
-    held = {name: _slot(place, value, absent) for name, place in slots_of(type(value)).items()}
-    return {name: part for name, part in held.items() if part is not absent}
-
-
-def _slot(place: object, value: object, absent: object) -> object:
-    try:
-        return place.__get__(value)  # type: ignore[attr-defined]
-    except AttributeError:  # it is empty
-        return absent
+    found: dict[str, object] = {}
+    for name, place in slots_of(type(value)).items():
+        with suppress(AttributeError):  # it may be empty
+            found[name] = place.__get__(value)
+    return found
 
 
 @dataclass(frozen=True)
