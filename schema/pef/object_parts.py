@@ -131,7 +131,8 @@ def attributes_of(value: object) -> dict[str, object] | None:
         return vars(value)
     places = (vars(base)["__dict__"] for base in type(value).__mro__ if "__dict__" in vars(base))
     place = next(places, None)
-    found = place.__get__(value) if isinstance(place, GetSetDescriptorType) else None
+    of_c = (GetSetDescriptorType, MemberDescriptorType)  # the latter of SimpleNamespace
+    found = place.__get__(value) if isinstance(place, of_c) else None
     return found if isinstance(found, dict) else None
 
 

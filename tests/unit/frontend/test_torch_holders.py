@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections import UserDict
+import weakref
+from collections import UserDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from threading import Lock
 from types import SimpleNamespace
 
 import numpy as np
@@ -84,8 +87,8 @@ def _cache(size: int | None = None) -> Cache:
 def _exact(cache: Cache) -> Cache:
     """Return a copy with float64."""
     copies = [Layer() for _ in cache.layers]
-    for copy, layer in zip(copies, cache.layers, strict=True):
-        copy.keys, copy.values = exactly(layer.keys), exactly(layer.values)
+    for one, layer in zip(copies, cache.layers, strict=True):
+        one.keys, one.values = exactly(layer.keys), exactly(layer.values)
     return Cache(*copies)
 
 
@@ -178,22 +181,29 @@ def test_results_are_taken_apart(wrap: Callable[[Tensor], object], names: list[s
     assert kinds.isdisjoint(pytree.SUPPORTED_NODES)
 
 
+class Counting(Decoder):
+    """A decoder that counts what it is given."""
+
+    def forward(self, x: Tensor, cache: Cache | None = None) -> dict[str, object]:
+        """Return what a decoder does."""
+        result = super().forward(x, cache)
+        cache.layers[1].size += 2  # type: ignore[union-attr]
+        return result
+
+
 @pytest.mark.parametrize("by_name", [True, False])
-def test_numbers_in_inputs_that_change_are_told_of(by_name: bool) -> None:
-    class Counting(Decoder):
-        def forward(self, x: Tensor, cache: Cache | None = None) -> dict[str, object]:
-            result = super().forward(x, cache)
-            cache.layers[1].size += 2  # type: ignore[union-attr]
-            return result
+@pytest.mark.parametrize("hooked", [True, False])
+def test_numbers_in_inputs_that_change_are_told_of(by_name: bool, hooked: bool) -> None:
 
     def inputs(size: int | None) -> object:
         return {"x": X, "cache": _cache(size)} if by_name else (X, _cache(size))
 
-    cache = _cache(size=3)
-    at = r"cache" if by_name else "input 1"
-    told = rf"changes numbers in its inputs: {at}\.layers\.1\.size = 3; every run of"
+    cache, module = _cache(size=3), Counting()
+    if hooked:
+        module.register_forward_pre_hook(lambda _module, _args: None)
+    told = r"changes values in its inputs: cache\.layers\.1\.size = 3; every run of"
     with pytest.warns(UserWarning, match=told):
-        sambac.compile(Counting(), inputs={"x": X, "cache": cache} if by_name else (X, cache))
+        sambac.compile(module, inputs={"x": X, "cache": cache} if by_name else (X, cache))
     assert cache.layers[1].size == 3
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -215,22 +225,211 @@ def test_sizes_in_objects_can_stay_open() -> None:
         assert_near(found, tensor.detach().numpy())
 
 
+class Slots:
+    """An object without a dict of attributes, and with a slot that stays empty."""
+
+    __slots__ = ("_empty", "x")
+
+    def __init__(self, x: Tensor) -> None:
+        self.x = x
+
+
+class Both(Slots):
+    """An object with a slot and a dict of attributes."""
+
+    def __init__(self, x: Tensor) -> None:
+        super().__init__(x + 1)
+        self.y = x - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """An object whose attributes cannot be set, of which one is computed."""
+
+    x: Tensor
+    more: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "more", 2 * self.x)
+
+
+class Asking:
+    """An object whose class has code for whatever is done to it; `x` is in a dict."""
+
+    def __init__(self, x: Tensor) -> None:
+        vars(self)["held"] = {"x": x}
+
+    def __getattr__(self, name: str) -> object:
+        try:
+            return vars(self)["held"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise RuntimeError
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __hash__(self) -> int:
+        raise RuntimeError
+
+    def __bool__(self) -> bool:
+        raise RuntimeError
+
+    def __len__(self) -> int:
+        return 0
+
+
+_LAYER = nn.Linear(2, 2)
+
+
+class Empty:
+    """An object that holds no tensor so far."""
+
+    def __init__(self) -> None:
+        self.count = 1
+
+
+def _beside(x: Tensor) -> SimpleNamespace:
+    """Return an object with what cannot be copied, or is of a class without tensors."""
+    dead = weakref.proxy(Empty())
+    others = {"lock": Lock(), "rows": iter([1]), "dead": dead, "layer": _LAYER}
+    return SimpleNamespace(x=x, layers=[Empty(), x + 1], around=_around(), **others)
+
+
+def _around() -> Empty:
+    """Return an object in many circles, each of which would be a way through all of them."""
+    ones = [Empty() for _ in range(20)]
+    for one in ones:
+        one.others = ones  # type: ignore[attr-defined]
+    return ones[0]
+
+
+def _flat(value: object) -> list[Tensor]:
+    """Return the tensors in an object, slots first."""
+    kind = type(value)  # which what stands for another object that is gone has, too
+    if issubclass(kind, Tensor):
+        return [value]  # type: ignore[list-item]
+    if issubclass(kind, (list, dict)):
+        parts = value.values() if isinstance(value, dict) else value
+        return [one for part in parts for one in _flat(part)]  # type: ignore[attr-defined]
+    names = [name for name in ("more", "x") if name in getattr(kind, "__slots__", ())]
+    known = issubclass(kind, (Both, Asking, SimpleNamespace, Pair))
+    slots = [getattr(value, name) for name in names]
+    return _flat([*slots, *(vars(value).values() if known else ())])
+
+
+@pytest.mark.parametrize("make", [Slots, Both, Fixed, Asking, _beside, lambda x: Pair(x, Empty())])
+def test_objects_of_all_kinds_are_inputs_and_results(make: Callable[[Tensor], object]) -> None:
+    def forward(x: Tensor, one: object) -> object:
+        value = one.first if isinstance(one, Pair) else one.x  # type: ignore[attr-defined]
+        return [x * value, one, make(value + x)]
+
+    program = sambac.compile(_Two(forward), inputs=(X, make(X)))
+    results = _run(program, X, *_flat(make(X)))
+    wanted = _flat(forward(exactly(X), make(exactly(X))))
+    for found, tensor in zip(results.values(), wanted, strict=True):
+        assert_near(found, tensor.numpy())
+
+
+class _Two(nn.Module):
+    """A function of two inputs."""
+
+    def __init__(self, function: Callable[[Tensor, object], object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor, one: object) -> object:
+        """Return what the function returns."""
+        return self.function(x, one)
+
+
+def test_objects_of_an_example_stay_what_they_are() -> None:
+    one = SimpleNamespace(x=X, flag=True, sizes=[1, {"a": 2}], stats=SimpleNamespace(count=0))
+    one.seen, one.array, one.raw = set(), np.zeros(2), bytearray(b"a")
+    before = copy.deepcopy(one)
+
+    def forward(x: Tensor, one: SimpleNamespace) -> Tensor:
+        one.sizes[0] += 1
+        one.sizes[1]["a"] = 5
+        one.stats.count += 1
+        one.seen.add(3)
+        one.array += 1
+        one.raw[0] = 1
+        one.flag, one.more = False, x
+        return x * one.x
+
+    told = (
+        r"its inputs: one\.flag = True, one\.sizes\.0 = 1, one\.sizes\.1\.a = 2, "
+        r"one\.stats\.count = 0; every"
+    )
+    with pytest.warns(UserWarning, match=told):
+        sambac.compile(_Two(forward), inputs=(X, one))
+    assert one.x is X
+    del one.x, before.x
+    np.testing.assert_array_equal(vars(one).pop("array"), vars(before).pop("array"))
+    assert one == before
+
+
+def test_tensors_that_are_written_may_want_gradients() -> None:
+    """What trains is written to a tensor of the example, as caches of states are."""
+
+    class Writing(Decoder):
+        def forward(self, x: Tensor, cache: Cache | None = None) -> dict[str, object]:
+            keys = cache.layers[0].keys  # type: ignore[union-attr]
+            both = torch.cat([keys, x * self.weight])  # type: ignore[list-item]
+            keys.copy_(both[-2:])  # type: ignore[union-attr]
+            return {"y": both.square(), "cache": cache}
+
+    module, exact = Writing(), _exact(_cache())
+    results = _run(sambac.compile(module, inputs=(X, _cache())), X, *_tensors(_cache()))
+    wanted = exactly(module)(exactly(X), exact)
+    for found, tensor in zip(results.values(), [wanted["y"], *_tensors(exact)], strict=True):
+        assert_near(found, tensor.detach().numpy())
+
+
+def test_the_same_object_at_two_places_is_refused() -> None:
+    """Forward may change one of them, and read the other."""
+    one = SimpleNamespace(x=X)
+    for inputs, places in (
+        ((X, {"a": one, "b": [one]}), r"input one\.a and the input one\.b\.0, which are two"),
+        ((one, one), "input x and the input one, which"),
+    ):
+        with pytest.raises(CompileError, match=f"the same object of the class Simple.*{places}"):
+            sambac.compile(_Two(lambda x, one: [x, one]), inputs=inputs)
+    twice = _run(sambac.compile(Lambda(lambda x: [Pair(x), *[Pair(2 * x)] * 2]), inputs=(X,)), X)
+    assert_near(twice["output_2_first"], (2 * exactly(X)).numpy())
+
+
 def _round() -> SimpleNamespace:
     one = SimpleNamespace(x=X)
     one.parts = [SimpleNamespace(whole=one, x=X)]
     return one
 
 
-class Slots:
-    """An object without a dict of attributes."""
+def _of_c(kind: type, *content: object) -> Callable[[Tensor], object]:
+    """Return what makes an object with a tensor, of a class whose C code has a state of its own."""
+    own = type("Own", (kind,), {})
 
-    __slots__ = ("x",)
+    def made(x: Tensor) -> object:
+        one = own(*content)
+        one.x = x
+        return one
 
-    def __init__(self, x: Tensor) -> None:
-        self.x = x
+    return made
 
 
-@pytest.mark.parametrize("wrap", [lambda x: {x}, Slots, lambda x: (x, "text", Slots(x))])
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda x: {x},
+        lambda x: (x, "text", {x}),
+        _of_c(deque, [3]),
+        _of_c(dict),
+        _of_c(OSError),
+    ],
+)
 def test_what_else_is_returned_is_refused(wrap: Callable[[Tensor], object]) -> None:
     with pytest.raises(CompileError, match="returns something else than tensors, and collections"):
         sambac.compile(Lambda(lambda x: wrap(2 * x)), inputs=(X,))

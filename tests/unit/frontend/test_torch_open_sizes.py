@@ -342,3 +342,48 @@ def test_open_sizes_are_called_what_the_user_calls_them(shapes: object) -> None:
     assert str(auto[0]).startswith("s")
     results = [program.symbols[port.symbol].shape for port in graph.outputs]
     assert results == [("batch", "past + 1", 3), (f"3*{auto[0]}",)]
+
+
+def _joined(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    return torch.cat([x, y]), x + 1, y + 1
+
+
+_FIRST, _SECOND = "s77", "s17"
+"""What torch.export calls open sizes of a first and of a second input itself."""
+
+
+@pytest.mark.parametrize(
+    ("shapes", "named"),
+    [
+        (({0: Dim("a")}, {0: Dim("b")}), ("a", "b")),
+        (({0: Dim("N")}, {0: Dim("Max")}), ("N", "Max")),
+        (({0: _AUTO}, {0: Dim(_FIRST)}), (f"{_FIRST}_1", _FIRST)),
+        (({0: Dim(_SECOND)}, {0: _AUTO}), (_SECOND, f"{_SECOND}_1")),
+        (({0: Dim(_SECOND)}, {0: Dim(_FIRST)}), (_SECOND, _FIRST)),
+    ],
+)
+@pytest.mark.parametrize("same", [False, True])
+def test_sizes_that_differ_have_names_that_differ(
+    shapes: tuple[dict[int, Dim], ...], named: tuple[str, str], same: bool
+) -> None:
+    """Also where names are those of other symbols, and where one tensor is given for both."""
+
+    class Joined(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+            return _joined(x, y)
+
+    x = torch.ones(3, 2)
+    inputs = (x, x if same else torch.ones(5, 2))
+    program = sambac.compile(Joined(), inputs=inputs, dynamic_shapes=shapes)
+    (graph,) = program.graphs
+    ports = (*graph.inputs, *graph.outputs)
+    first, second, joined, *others = (program.symbols[port.symbol].shape for port in ports)
+    assert [(first or ())[0], (second or ())[0]] == [*named]
+    assert others == [first, second]
+    assert joined is not None
+    assert {*str(joined[0]).split(" + ")} == {*named}
+    with sambarun.load(program) as executable:
+        x, y = torch.randn(7, 2), torch.randn(4, 2)
+        found = executable.run({"x": x.numpy(), "y": y.numpy()})
+        for made, want in zip(found.values(), _joined(x, y), strict=True):
+            np.testing.assert_array_equal(made, want.numpy())

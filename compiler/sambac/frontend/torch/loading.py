@@ -30,8 +30,8 @@ from .export import to_onnx
 from .files.models import made_by, program_from
 from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .modules.guards import require_dense, require_made, require_python
-from .modules.holders import forgotten_holders, make_known
-from .modules.inputs import Shapes, example_of, module_name
+from .modules.holders import forgotten_holders, make_inputs_known
+from .modules.inputs import Shapes, arguments_of, example_of, module_name
 from .modules.memory import Told, tell
 from .programs.draws import (
     leave_generators_out,
@@ -151,7 +151,7 @@ def _record(
     require_python(model)
     require_made(model)
     example = example_of(model, inputs, dynamic_shapes)
-    make_known([example.args, dict(example.kwargs)])
+    make_inputs_known(arguments_of(model.forward, example.args, example.kwargs))
     require_dense(model, example)
     if options.train and dynamic_shapes is not None:
         raise CompileError(

@@ -95,6 +95,13 @@ def signature_of(
     return decorated
 
 
+def arguments_of(
+    forward: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> Mapping[str, object]:
+    """Return what `forward` is called with, by its parameters."""
+    return signature_of(forward, args, kwargs).bind(*args, **kwargs).arguments
+
+
 def _spelled(signature: inspect.Signature) -> str:
     """Return the parameters of a function, without their types."""
     parameters = signature.parameters.values()

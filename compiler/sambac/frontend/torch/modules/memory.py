@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial, wraps
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,7 +37,7 @@ from .assigned import (
     write_assigned,
 )
 from .holders import taking_apart
-from .inputs import Example, module_name, signature_of
+from .inputs import Example, arguments_of, module_name, signature_of
 from .repetition import (
     Found,
     Observed,
@@ -120,7 +121,9 @@ class _Calls:
         """Return what one call returns; compare it with later ones."""
         # `forward` may take things out of collections that it is given.
         count = 1 if _other_code(self.module) else _CALLS
-        given, *later = (pytree.tree_map(_itself, (args, kwargs)) for _ in range(count))
+        with unrecorded((args, kwargs)), torch._C.DisableTorchFunction():
+            later = [pytree.tree_map(_alias, (args, kwargs)) for _ in range(count - 1)]
+        given = pytree.tree_map(_itself, (args, kwargs))
         tables = tables_of(self.module)
         find = partial(Found.by_call, self.module, training=self.training)
         before, lots = find(given), Lots.of(self.found)
@@ -178,17 +181,18 @@ class Before:
 def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Before]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
-    It is called like `example`. What is yielded will hold what the user is to be told. Raises
-    `CompileError` if another call would not do the same, as one that reads what the first computed
-    from inputs or from what trains. What a call assigns to buffers is written to them; parameters
-    may not be assigned to, nor, in `training`, be frozen or thawed. Nor may what a call computes
-    stay where it cannot be taken out.
+    It is called like `example`, whose objects have afterwards what they have now, too. What is
+    yielded will hold what the user is to be told. Raises `CompileError` if another call would not
+    do the same, as one that reads what the first computed from inputs or from what trains. What a
+    call assigns to buffers is written to them; parameters may not be assigned to, nor, in
+    `training`, be frozen or thawed. Nor may what a call computes stay where it cannot be taken out.
     """
     tape, reader = Tape(), ParameterReader(name := module_name(module))
     told = _not_compared(name, _other_code(module))
     attribute, call = _called(module)
-    call = taking_apart(call, told)
-    found = ObjectSnapshot(module.modules(), is_recorded)
+    call = taking_apart(call, module.forward, told)
+    given = SimpleNamespace(**arguments_of(module.forward, example.args, example.kwargs))
+    found = ObjectSnapshot([*module.modules(), given], is_recorded)
     calls = _Calls(module, training, call, found, told, tape, reader)
 
     @wraps(call)
@@ -339,6 +343,13 @@ def _access(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], None]]:
 
 def _itself(value: object) -> object:
     return value
+
+
+def _alias(value: object) -> object:
+    """Return a tensor of the same memory: one that is written to may want gradients afterwards."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().requires_grad_(value.requires_grad)
 
 
 def _is_stale(value: object) -> bool:

@@ -15,7 +15,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.dynamic_shapes import _combine_args, _tree_map_with_path
 from torch.utils import _pytree as pytree
 
-from sambac.frontend.torch.modules.inputs import Example
+from sambac.frontend.torch.modules.inputs import Example, on_the_host
+from sambac.graph.names import FreshNames
+
+_SYMBOL = re.compile(r"\b[A-Za-z_]\w*\b(?!\()")
+"""A name in what a size is, such as `2*s50`, but not of a function, as in `Max(s50, s11)`."""
 
 
 def size_names(
@@ -24,6 +28,7 @@ def size_names(
     """Return the names that `example` gives open sizes, by the symbols that `program` has."""
     if not example.shapes:
         return {}
+    example = on_the_host(example)  # in which no tensor is given twice
     named = _named_axes(module, example)
     inputs = program.graph_signature.user_inputs
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
@@ -55,17 +60,35 @@ def _named_axes(module: torch.nn.Module, example: Example) -> dict[int, dict[int
 
 
 def rename_sizes(model: ir.Model, names: Mapping[str, str]) -> None:
-    """Replace symbols of open sizes by their `names` in all shapes of `model`, in place."""
+    """Replace symbols of open sizes by their `names` in all shapes of `model`, in place.
+
+    A symbol that has none, and is called like one of them, gets another name.
+    """
     if not names:
         return
+    values = [value for value in _values(model).values() if not _is_known(value)]
+    sizes = (dim for value in values for dim in value.shape or () if not isinstance(dim, int))
+    symbols = {name for dim in sizes for name in _SYMBOL.findall(dim.value or "")}
+    fresh = FreshNames({*symbols, *names.values()})
+    taken = sorted(symbols.intersection(names.values()).difference(names))
+    names = {**names, **{name: fresh(name) for name in taken}}
+    for value in values:
+        value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape or ()])
+
+
+def _values(model: ir.Model) -> dict[int, ir.Value]:
+    """Return inputs and results of graphs and of nodes by identity, each of them once."""
+    found: list[ir.Value] = []
     for graph in model.graphs():
-        made = (value for node in graph for value in node.outputs)
-        for value in (*graph.inputs, *graph.outputs, *made):
-            if value.shape is not None and not value.shape.is_static():
-                value.shape = ir.Shape([_renamed(dim, names) for dim in value.shape.dims])
+        found += (*graph.inputs, *graph.outputs, *(one for node in graph for one in node.outputs))
+    return {id(value): value for value in found}
+
+
+def _is_known(value: ir.Value) -> bool:
+    return value.shape is None or value.shape.is_static()
 
 
 def _renamed(dim: int | ir.SymbolicDim, names: Mapping[str, str]) -> int | ir.SymbolicDim:
     if isinstance(dim, int) or dim.value is None:
         return dim
-    return ir.SymbolicDim(re.sub(r"\w+", lambda word: names.get(word[0], word[0]), str(dim.value)))
+    return ir.SymbolicDim(_SYMBOL.sub(lambda name: names.get(name[0], name[0]), dim.value))
