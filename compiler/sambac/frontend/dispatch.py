@@ -126,7 +126,7 @@ def _refusal(model: Model, options: CompileOptions) -> str | None:
     if is_torch(model):
         if not isinstance(model, (str, os.PathLike)) or Path(model).suffix != ".pt2":
             return None  # code, which may be asked for anything
-        from .torch import unsound
+        from .torch import unsound  # loads torch
 
         return unsound(str(model))
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -159,11 +158,6 @@ def test_operators_without_a_form_are_refused() -> None:
         training_source(Lambda(torch.linalg.eigvalsh), torch.eye(2))
 
 
-@dataclass
-class _Result:
-    loss: torch.Tensor
-
-
 def _summed(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     return packed.data.sum()
@@ -174,7 +168,7 @@ def _summed(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
     [
         (lambda x, i: _summed(x, i), "as in packed sequences; pad to fixed sizes"),
         (lambda x, i: x if torch.equal(i, i * 2) else i, "control flow depends on the values"),
-        (lambda x, i: _Result(x.sum()), "collections of them; return a dict"),
+        (lambda x, i: {x.sum()}, "collections and objects that hold them; return a dict"),
     ],
 )
 def test_what_cannot_be_recorded_is_said_with_a_cure(
