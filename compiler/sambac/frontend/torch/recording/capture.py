@@ -39,6 +39,7 @@ from sambac.frontend.torch.states import stand_ins
 from .alignment import ctc_loss
 from .covariance import corrcoef, cov
 from .losses import gaussian_nll_loss, multi_margin_loss
+from .minima import decided_minima
 
 
 def capture(
@@ -63,6 +64,7 @@ def capture(
                 quiet(),
                 guard,
                 stand_ins(module),
+                decided_minima(),
                 called_afresh(module, example, training) as before,
                 _without_assignments(),
             ):
