@@ -25,6 +25,7 @@ from torch_runs import (
     training_source,
 )
 
+from sambac import compile
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -172,6 +173,24 @@ def test_a_callable_in_a_file(file: Path) -> None:
     assert (source.name, source.signature.inputs) == ("code", ("input",))
     assert run_training(source, torch.ones(1, 3))["output"].shape == (1, 2)
     assert not stops(source.model)
+
+
+def test_a_callable_in_a_file_leaves_sizes_open(tmp_path: Path) -> None:
+    path = tmp_path / "open.py"
+    path.write_text(
+        "import torch\n"
+        "def make():\n"
+        "    batch = torch.export.Dim('batch', max=8)\n"
+        "    return torch.nn.Linear(3, 2), (torch.ones(4, 3),), {'input': {0: batch}}\n"
+    )
+    model = f"{path}:make"
+    program = compile(model)
+    shapes = [program.symbols[port.symbol].shape for port in program.graphs[0].outputs]
+    assert shapes == [("batch", 2)]
+    with pytest.raises(CompileError, match="training needs the sizes of all inputs"):
+        load(model, _TRAIN)
+    with pytest.raises(CompileError, match="dynamic_shapes belong to a torch"):
+        compile(model, dynamic_shapes={"input": {0: torch.export.Dim("rows")}})
 
 
 def test_what_files_lack(file: Path, tmp_path: Path) -> None:

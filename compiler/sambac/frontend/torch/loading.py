@@ -137,10 +137,9 @@ def _record(
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
         name = Path(path.rpartition(":")[0] or path).stem
-        given = inputs
-        model, inputs = (program_from(path), None) if path.endswith(".pt2") else made_by(path)
-        if given is not None:
+        if inputs is not None:
             raise CompileError(f"{path} brings its inputs itself; give none")
+        model, inputs, dynamic_shapes = _read(path)
     if isinstance(model, ExportedProgram):
         if inputs is not None:
             raise CompileError("an exported program has its inputs already; give none")
@@ -170,6 +169,11 @@ def _record(
     with kept_gradients(model):  # what trains is what does after train()
         evaluation, others = capture(model, example, training=False)
     return _Recorded(name, evaluation, training, [*told, *others])
+
+
+def _read(path: str) -> tuple[object, object, Shapes]:
+    """Return the model in a file, or what its code makes, with inputs and open sizes."""
+    return (program_from(path), None, None) if path.endswith(".pt2") else made_by(path)
 
 
 def _export(

@@ -17,6 +17,7 @@ from pef.foreign import why
 from pef.wording import did_you_mean
 from sambac.errors import CompileError, root_cause
 from sambac.frontend.torch.errors import first_sentence
+from sambac.frontend.torch.modules.inputs import Shapes
 from sambac.frontend.torch.patching import quiet
 
 from .archives import program_in
@@ -57,9 +58,10 @@ def _program_of_archive(path: str) -> ExportedProgram:
     return program_in(path)
 
 
-def made_by(path: str) -> tuple[object, object]:
-    """Return what the callable of `file.py:callable` makes: a model and its example inputs.
+def made_by(path: str) -> tuple[object, object, Shapes]:
+    """Return what the callable of `file.py:callable` makes: a model, its inputs and open sizes.
 
+    These are torch.export's dynamic_shapes, None where all sizes are those of the example inputs.
     A callable that returns an exported program needs no inputs. Raises `CompileError` if there is
     no such file or callable, if it fails, and if it returns something else.
     """
@@ -117,14 +119,15 @@ def _importable(folder: Path) -> Iterator[None]:
         sys.path.remove(entry)
 
 
-def _checked(path: str, made: object) -> tuple[object, object]:
+def _checked(path: str, made: object) -> tuple[object, object, Shapes]:
     if isinstance(made, ExportedProgram):
-        return made, None
-    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], torch.nn.Module):
-        return made
+        return made, None, None
+    if isinstance(made, tuple) and len(made) in (2, 3) and isinstance(made[0], torch.nn.Module):
+        module, inputs, *shapes = made
+        return module, inputs, shapes[0] if shapes else None
     raise CompileError(
         f"{path} returned {_described(made)}; it has to return a torch.nn.Module and its example "
-        "inputs: return module, (x, ...)"
+        "inputs: return module, (x, ...) (or module, (x, ...), dynamic_shapes)"
     )
 
 
