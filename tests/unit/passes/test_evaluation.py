@@ -156,6 +156,15 @@ def test_transposed_weights_need_no_session(monkeypatch: pytest.MonkeyPatch) -> 
         np.testing.assert_array_equal(tensor.numpy(), cube.transpose(axes))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.bool_])
+@pytest.mark.parametrize("shape", [(1, 1), (33, 50), (64, 16), (130, 7), (3, 200)])
+def test_matrices_are_transposed_by_columns(dtype: type, shape: tuple[int, int]) -> None:
+    matrix = np.arange(shape[0] * shape[1]).reshape(shape).astype(dtype)
+    found = evaluation._in_order(matrix.T)
+    assert found.flags.c_contiguous
+    np.testing.assert_array_equal(found, matrix.T)
+
+
 def test_what_reads_transposed_weights_is_computed() -> None:
     made = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 13]>
