@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -64,7 +64,7 @@ def capture(
                 quiet(),
                 guard,
                 stand_ins(module),
-                decided_minima(),
+                decided_minima() if example.shapes else nullcontext(),
                 called_afresh(module, example, training) as before,
                 _without_assignments(),
             ):
