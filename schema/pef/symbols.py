@@ -98,8 +98,13 @@ class Allocation:
     @property
     def found_no_room(self) -> bool:
         """Whether it lies there for want of room nearer by: in DDR instead of HBM, or in HOST."""
-        asked = self.reason in (PlacementReason.COST, PlacementReason.POLICY)
-        return self.spilled or (asked and self.region is RegionKind.HOST)
+        return self.spilled or went_to_host(self.region, self.reason)
+
+
+def went_to_host(region: RegionKind, reason: PlacementReason) -> bool:
+    """Tell whether something is in HOST as no other region has room, and not as somebody asked."""
+    for_room = reason in (PlacementReason.COST, PlacementReason.POLICY)
+    return for_room and region is RegionKind.HOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,13 +93,11 @@ def evaluate(nodes: Sequence[ir.Node], opset: int) -> dict[str, Array] | None:
         for out in node.outputs
         if any(use.node not in inside for use in out.uses())
     ]
-    turned = _turned(nodes)
-    others = [node for node in nodes if node.outputs[0] not in turned]
-    results = dict(turned)
+    results = _turned(nodes)
+    others = [node for node in nodes if node.outputs[0] not in results]
     if others:
-        computed = _in_a_session(
-            others, [out for out in wanted if out not in turned], turned, opset
-        )
+        asked = [out for out in wanted if out not in results]
+        computed = _in_a_session(others, asked, results, opset)
         if computed is None:
             return None
         results.update(computed)

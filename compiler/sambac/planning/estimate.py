@@ -26,7 +26,7 @@ from math import ceil
 from pef import dtypes
 from pef.costs import Estimate
 from pef.program import SectionType
-from pef.symbols import PlacementReason, RegionKind
+from pef.symbols import RegionKind, went_to_host
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product
@@ -36,8 +36,6 @@ from .liveness import moved_by_calls
 from .plans import CostReport, LiveSets, PlannedSection, PlannedStage, ProgramPlan, SectionCost
 from .resources import Demand, Demands, limits_of, use_of, value_use
 from .view import DataflowView, ValueRole
-
-_FOR_WANT_OF_ROOM = (PlacementReason.COST, PlacementReason.POLICY)
 
 
 def estimate_sections(
@@ -301,9 +299,7 @@ def _spilled(plan: ProgramPlan, arch: Arch, now: float, policy: float) -> Iterat
     away = {
         (RegionKind.HBM, RegionKind.DDR): {name for name, place in places if place.spilled},
         (RegionKind.DDR, RegionKind.HOST): {
-            name
-            for name, place in places
-            if place.region is RegionKind.HOST and place.reason in _FOR_WANT_OF_ROOM
+            name for name, place in places if went_to_host(place.region, place.reason)
         },
     }
     for (near, far), gone in away.items():

@@ -190,7 +190,7 @@ def _parts(value: object) -> Iterable[tuple[str, object]]:
     """Return what is in a collection that PyTorch knows."""
     if type(value) is dict:
         return [(str(key), part) for key, part in value.items()]
-    if pytree.is_namedtuple_instance(value):
-        return [(str(at), part) for at, part in enumerate(value)]  # type: ignore[arg-type,var-annotated]
+    if isinstance(value, tuple) and pytree.is_namedtuple_instance(value):
+        return [(str(at), part) for at, part in enumerate(value)]
     children, _ = pytree.SUPPORTED_NODES[type(value)].flatten_fn(value)
     return [(str(at), part) for at, part in enumerate(children)]

@@ -21,6 +21,7 @@ from sambac.errors import CompileError
 
 from .held import Held, attributes_in, bare, put_in
 from .inputs import arguments_of
+from .tape import SYMBOLIC
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ def _told_of_changes(before: Mapping[str, object], after: Mapping[str, object]) 
 
 def _differ(before: object, after: object) -> bool:
     """Tell of values that are not equal; of open sizes, of which no question may be asked, none."""
-    return before is not after and (type(before) is not type(after) or before != after)
+    if type(before) is not type(after):
+        return True
+    return not isinstance(before, SYMBOLIC) and before is not after and before != after
 
 
 def _held(value: object) -> Held:

@@ -1,6 +1,6 @@
 """Open sizes are called what the user calls them; torch.export has symbols for them.
 
-Dim("past"):  [s50, 4, s11, 32]      ->  [batch, 4, past, 32]
+[s50, 4, s11, 32]      ->  [batch, 4, past, 32]          with Dim("batch"), Dim("past")
 [s50, 4, s11 + 1, 32]  ->  [batch, 4, past + 1, 32]
 """
 
