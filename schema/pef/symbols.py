@@ -71,6 +71,10 @@ class PlacementReason(IntEnum):
     POLICY = 4
 
 
+FOR_WANT_OF_ROOM = frozenset({PlacementReason.COST, PlacementReason.POLICY})
+"""Why something is in HOST that nobody wanted there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """A piece of a region. Symbols that name the same allocation share its memory.
@@ -98,13 +102,7 @@ class Allocation:
     @property
     def found_no_room(self) -> bool:
         """Whether it lies there for want of room nearer by: in DDR instead of HBM, or in HOST."""
-        return self.spilled or went_to_host(self.region, self.reason)
-
-
-def went_to_host(region: RegionKind, reason: PlacementReason) -> bool:
-    """Tell whether something is in HOST as no other region has room, and not as somebody asked."""
-    for_room = reason in (PlacementReason.COST, PlacementReason.POLICY)
-    return for_room and region is RegionKind.HOST
+        return self.spilled or (self.region is RegionKind.HOST and self.reason in FOR_WANT_OF_ROOM)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from math import ceil
 from pef import dtypes
 from pef.costs import Estimate
 from pef.program import SectionType
-from pef.symbols import RegionKind, went_to_host
+from pef.symbols import FOR_WANT_OF_ROOM, RegionKind
 from pef.text import human_bytes, human_time, plural
 from sambac.arch import Arch
 from sambac.ops import is_byte_product
@@ -299,7 +299,9 @@ def _spilled(plan: ProgramPlan, arch: Arch, now: float, policy: float) -> Iterat
     away = {
         (RegionKind.HBM, RegionKind.DDR): {name for name, place in places if place.spilled},
         (RegionKind.DDR, RegionKind.HOST): {
-            name for name, place in places if went_to_host(place.region, place.reason)
+            name
+            for name, place in places
+            if place.region is RegionKind.HOST and place.reason in FOR_WANT_OF_ROOM
         },
     }
     for (near, far), gone in away.items():
