@@ -1,7 +1,8 @@
 """Python code that other code gets to: the functions, classes and files that it names.
 
 Only what a function names is followed: not all that its file imports, and of classes the methods of
-which some function says the name.
+which some function says the name. Nor is what functions of installed packages name that have
+nothing of PyTorch, such as one for requests or for symbols: what they keep was given to them.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class ReachedCode:
     files: dict[int, dict[str, Any]] = field(default_factory=dict)
     caches: list[_lru_cache_wrapper[object]] = field(default_factory=list)
     names: set[str] = field(default_factory=lambda: {"forward"})
+    _packages: _Packages = field(default_factory=lambda: _Packages())
     _unnamed: dict[str, list[object]] = field(default_factory=dict)
     _seen: dict[int, object] = field(default_factory=dict)
 
@@ -70,7 +72,8 @@ class ReachedCode:
             yield from _enclosed(value)  # a decorator's function has another one there
             if not is_foreign_file(value.__globals__):
                 self.functions.append(value)
-                yield from self._named(value)
+                if self._packages.lead_on(value.__globals__):
+                    yield from self._named(value)
         elif is_of(value, type):
             if not is_foreign(value):
                 self.kinds.append(value)
@@ -108,6 +111,38 @@ class ReachedCode:
         for name in names - self.names:
             yield from self._unnamed.pop(name, ())
         self.names |= names
+
+
+@dataclass(frozen=True)
+class _Packages:
+    """Which packages lead on to more code: the user's own, and those that have to do with PyTorch.
+
+    `known` says so of installed ones by name. Of an installed one without PyTorch, which may have
+    thousands of functions, tensors are where it was given them: enclosed by its functions, as by
+    those of caches, or in its objects.
+    """
+
+    known: dict[str, bool] = field(default_factory=dict)
+
+    def lead_on(self, variables: Mapping[str, Any]) -> bool:
+        """Tell whether what functions of a file name, which has these variables, is followed."""
+        name = str(variables.get("__name__", "")).partition(".")[0]
+        if name not in self.known:
+            self.known[name] = not is_installed(variables) or _has_torch(name)
+        return self.known[name]
+
+
+def _has_torch(package: str) -> bool:
+    """Tell whether a file of a package, of those loaded, has anything of PyTorch as a variable."""
+    files = [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package]
+    return any(_is_torch(one) for file in files for one in list(vars(file).values()))
+
+
+def _is_torch(value: object) -> bool:
+    name = value.__name__ if is_of(value, ModuleType) else None
+    if is_of(value, (type, FunctionType)):
+        name = value.__module__
+    return str(name).partition(".")[0] == "torch"
 
 
 def is_of(value: object, kinds: type[_Kind] | tuple[type[_Kind], ...]) -> TypeGuard[_Kind]:

@@ -18,6 +18,7 @@ from . import (
     matmul,
     movement,
     normalization,
+    own_gradients,
     pooling,
     quantization,
     randomness,
@@ -34,7 +35,8 @@ FAMILIES: tuple[Family, ...] = tuple(
     module.FAMILY
     for module in (
         attention, classical, control, convolution, elementwise, matmul, movement, normalization,
-        pooling, quantization, randomness, recurrent, reduction, sampling, selection, signal, text,
+        own_gradients, pooling, quantization, randomness, recurrent, reduction, sampling, selection,
+        signal, text,
     )
 )  # fmt: skip
 

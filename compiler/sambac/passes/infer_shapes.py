@@ -14,7 +14,8 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
-from sambac.graph.nodes import all_nodes, input_at, subgraphs
+from sambac.graph.nodes import all_nodes, has_subgraphs, input_at, subgraphs
+from sambac.graph.own_gradients import DOMAIN, INCOMING, OWN
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
 from sambac.graph.resized_sizes import RESIZING, resize_as_onnxruntime
@@ -24,7 +25,9 @@ from sambac.kernels.registry import KernelCall, output_types
 
 from .base import Pass
 
-_LIKE_IDENTITY = frozenset({("com.microsoft", "GatedAdd"), ("", "GroupNormalization")})
+_LIKE_IDENTITY = frozenset(
+    {("com.microsoft", "GatedAdd"), ("", "GroupNormalization"), (DOMAIN, INCOMING)}
+)
 """Operators whose output has the type and the shape of the first input."""
 
 # More elements than anybody computes a shape from; a second's work for the ONNX library.
@@ -109,6 +112,21 @@ def _simplify(graph: onnx.GraphProto) -> None:
             node.domain, node.op_type = "", "Identity"
             del node.input[1:]
             del node.attribute[:]
+    if any((node.domain, node.op_type) == (DOMAIN, OWN) for node in graph.node):
+        nodes = [one for node in graph.node for one in _identities(node)]
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+
+def _identities(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return an Identity for each output of an OwnGradient, which is like the input at its place.
+
+    Other nodes are returned as they are.
+    """
+    if (node.domain, node.op_type) != (DOMAIN, OWN):
+        return [node]
+    pairs = zip(node.input, node.output, strict=False)
+    return [onnx.helper.make_node("Identity", [read], [made]) for read, made in pairs]
 
 
 def _unknown(graph: ir.Graph) -> list[ir.Value]:
@@ -262,11 +280,13 @@ def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:
     """Give the values of `graph` the types that `proto`, its inferred form, has for them."""
     infos = {info.name: info for info in proto.value_info}
     infos.update((info.name, info) for info in proto.output)
-    for node, node_proto in zip(graph, proto.node, strict=True):
-        for value in node.outputs:
-            info = infos.get(str(value.name))
-            if info is not None:
-                _read_type(value, info.type)
+    for value in (value for node in graph for value in node.outputs):
+        info = infos.get(str(value.name))
+        if info is not None:
+            _read_type(value, info.type)
+    holders = [node for node in graph if has_subgraphs(node)]
+    holder_protos = [node for node in proto.node if any(True for _ in protos.subgraphs(node))]
+    for node, node_proto in zip(holders, holder_protos, strict=True):
         _type_body_inputs(node)
         inner_protos = protos.subgraphs(node_proto)
         for inner, inner_proto in zip(subgraphs(node), inner_protos, strict=True):

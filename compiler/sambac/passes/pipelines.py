@@ -50,6 +50,7 @@ from .lower_cross_entropy import LowerCrossEntropy
 from .lower_einsum import LowerEinsum
 from .lower_normalization import LowerGroupNormalization, LowerLrn, LowerMeanVariance
 from .lower_opset import LowerOpset
+from .lower_own_gradients import LowerOwnGradients
 from .make_scatters_deterministic import MakeScattersDeterministic
 from .merge_chains import CastBeforeProducts, GatherShuffles, MergeChains
 from .multiply_pixels import MultiplyPixels
@@ -215,7 +216,7 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
 # The two halves of one rewriting around differentiation: between them operators have outputs that
 # ONNX does not know. For where time counts more than memory, and numbers are not rounded.
 KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(), KeepStatistics())
-LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(), LowerKeptStatistics())
+LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(), LowerKeptStatistics(), LowerOwnGradients())
 
 # What has a gradient rule as one operator, and runs faster as several.
 AFTER_GRADIENTS: tuple[Pass, ...] = (LowerCrossEntropy(),)

@@ -259,7 +259,6 @@ _WRITTEN = "changes a tensor in place .* where gradients are off"
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (_Round.apply, "backward method of its own"),
         (_hooked, "hook on a tensor"),
         (_differentiated, r"derivatives inside forward \(autograd\.backward"),
         (lambda x: torch.func.grad(torch.sum)(x) + x, r"inside forward \(autograd\.grad"),

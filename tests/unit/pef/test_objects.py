@@ -316,7 +316,7 @@ def test_what_packages_hold_is_not_near(
 ) -> None:
     (tmp_path / folder).mkdir()
     (tmp_path / folder / f"counting_{near}.py").write_text(
-        "calls = [0]\n\n\ndef count():\n    calls[0] += 1\n"
+        "import torch\n\ncalls = [0]\n\n\ndef count():\n    calls[0] += 1\n"
     )
     monkeypatch.syspath_prepend(tmp_path / folder)
     count = importlib.import_module(f"counting_{near}").count
@@ -331,3 +331,46 @@ def test_what_packages_hold_is_not_near(
     assert {(change.path, change.standing.near) for change in memory.changes()} == {
         ("calls[0]", near)
     }
+
+
+_CACHES = """
+registry = {}
+
+
+def remember(key, value):
+    registry[key] = value
+
+
+def cached(function):
+    kept = {}
+
+    def wrapper(key):
+        if key not in kept:
+            kept[key] = function(key)
+        remember(key, "found")
+        return kept[key]
+
+    return wrapper
+"""
+
+
+def test_of_packages_without_torch_what_their_functions_enclose_is_seen_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache of such a package holds what the user's function makes; its tables are its own."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "plain_caches.py").write_text(_CACHES)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    made = importlib.import_module("plain_caches").cached(lambda key: [key])
+
+    class Caching:
+        def forward(self) -> list[int]:
+            return made(1)  # type: ignore[no-any-return]
+
+    module = Caching()
+    memory = ObjectSnapshot([module], lambda value: False)
+    module.forward()
+    assert [(change.path, change.value) for change in memory.changes()] == [
+        ("wrapper.kept[1]", [1])
+    ]
+    assert "registry" not in memory.names

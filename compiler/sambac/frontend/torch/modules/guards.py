@@ -1,9 +1,9 @@
 """What torch.export loses without a word: gradients that a module makes itself.
 
-A recording has the operators of `forward` alone. A backward method of the user's, a hook on a
-tensor, or a derivative taken inside `forward` would be missing from it, and gradients wrong. So
-would no_grad inside autocast, which torch.export takes for two regions with gradients, and
-inference_mode, which it forgets. Nor does it say that random numbers begin anew.
+A recording has the operators of `forward` alone. A hook on a tensor, or a derivative taken inside
+`forward`, would be missing from it, and gradients wrong. So would no_grad inside autocast, which
+torch.export takes for two regions with gradients, and inference_mode, which it forgets. Nor does it
+say that random numbers begin anew.
 """
 
 from __future__ import annotations
@@ -13,34 +13,24 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from types import FrameType
-from typing import NoReturn
 
 import torch
 from torch import fx, random
-from torch._functorch import utils as functorch
-from torch._library import autograd as library
 from torch.jit._trace import TopLevelTracedModule
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
-from torch.utils import checkpoint
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import FIXED_GROUPS, GROUPED
 from sambac.frontend.torch.patching import replaced
 
 from .inputs import Example, module_name
 
-_CONTROL_FLOW = frozenset(
-    f"torch._higher_order_ops.{part}"
-    for part in ("associative_scan", "cond", "map", "scan", "while_loop")
-)
-"""Where PyTorch makes an autograd.Function of what is recorded as an operator of its own."""
-
 _JOINT = "torch._functorch._aot_autograd"
-"""Where it takes the derivatives of these, which are not recorded."""
+"""Where PyTorch takes the derivatives of control flow, which are not recorded."""
 
-_ADVICE = "write it with operators that torch differentiates itself"
+ADVICE = "write it with operators that torch differentiates itself"
+"""What to do about gradients that cannot be recorded."""
 
 # Where `no_grad` turns gradients off, and what calls it for functions that it decorates.
 _GRAD_MODE, _DECORATORS = "torch.autograd.grad_mode", "torch.utils._contextlib"
@@ -96,17 +86,14 @@ def _refuse_seeds(name: str, before: Callable[..., object]) -> Callable[..., obj
 
 
 @contextmanager
-def refusing_own_gradients(name: str) -> Iterator[None]:
+def refusing_hooks(name: str) -> Iterator[None]:
     """Raise `CompileError` where the module called `name` makes gradients itself, while it runs.
 
     What other threads do meanwhile is theirs: one may train while another compiles.
     """
     with ExitStack() as stack:
-        # What every Function.apply calls, even one that was looked up before.
-        unwrap = _without_own_backward(functorch.unwrap_dead_wrappers, name)
-        stack.enter_context(replaced(functorch, "unwrap_dead_wrappers", unwrap))
         for owner, attribute, what in _LOST:
-            message = f"{name} {what}, which cannot be recorded; {_ADVICE}"
+            message = f"{name} {what}, which cannot be recorded; {ADVICE}"
             refuse = _refuse(message, getattr(owner, attribute))
             stack.enter_context(replaced(owner, attribute, refuse))
         start = _outside_autocast(torch.set_grad_enabled.__init__, name)
@@ -249,41 +236,6 @@ def _refuse(message: str, before: Callable[..., object]) -> Callable[..., object
             allowed[0] = False
 
     return refuse
-
-
-def _without_own_backward(unwrap: Callable[..., object], name: str) -> Callable[..., object]:
-    """Return `unwrap`, which refuses autograd.Functions but for those of control flow."""
-    here = get_ident()
-
-    def checked(*args: object) -> object:
-        if get_ident() != here:
-            return unwrap(*args)
-        frame = sys._getframe(2)  # who called Function.apply
-        caller = frame.f_globals.get("__name__")
-        if caller in _CONTROL_FLOW:
-            return unwrap(*args)
-        if sys._getframe(1).f_locals.get("cls") is checkpoint.CheckpointFunction:
-            raise CompileError(
-                f"{name} calls torch.utils.checkpoint with use_reentrant=True, which cannot be "
-                "recorded; give it use_reentrant=False"
-            )
-        if caller == library.__name__:
-            _refuse_operator(name, str(frame.f_locals.get("op")))
-        raise CompileError(
-            f"{name} has a backward method of its own (autograd.Function), which cannot be "
-            f"recorded; {_ADVICE}"
-        )
-
-    return checked
-
-
-def _refuse_operator(name: str, operator: str) -> NoReturn:
-    """Raise `CompileError` for an operator that somebody registered, of the module `name`."""
-    cure = FIXED_GROUPS if GROUPED.search(operator) else _ADVICE
-    raise CompileError(
-        f"{name} calls the operator {operator}, which has a backward method of its own that "
-        f"cannot be recorded; {cure}"
-    )
 
 
 def _outside_autocast(

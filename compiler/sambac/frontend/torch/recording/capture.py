@@ -26,7 +26,7 @@ from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
 from sambac.frontend.torch.modules.guards import (
     naming_derivatives,
-    refusing_own_gradients,
+    refusing_hooks,
     require_no_hooks,
     without_seeds,
 )
@@ -40,6 +40,7 @@ from .alignment import ctc_loss
 from .covariance import corrcoef, cov
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
+from .own_gradients import own_gradients
 
 
 def capture(
@@ -56,13 +57,15 @@ def capture(
     example = on_the_host(example)
     if training:
         _require_trainable(module)
-    guard = refusing_own_gradients(name) if training else naming_derivatives(name)
+    guard = refusing_hooks(name) if training else naming_derivatives(name)
+    own = own_gradients(name) if training else nullcontext()
     with _mode(module, training), torch.enable_grad(), asking() as asked:
         try:
             with (
                 _without_looks(),
                 quiet(),
                 guard,
+                own,
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
                 called_afresh(module, example, training) as before,

@@ -10,6 +10,8 @@ from onnxscript.function_libs.torch_lib.ops import core
 from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
+from sambac.frontend.torch import own_operators
+
 from . import (
     empties,
     gamma,
@@ -18,6 +20,7 @@ from . import (
     losses,
     norms,
     order,
+    own_gradients,
     quantization,
     ranges,
     resizing,
@@ -286,6 +289,8 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.xlogy.Scalar_Self: special.xlogy,
     _aten.xlogy.Tensor: special.xlogy,
     _aten.erfc.default: special.erfc,
+    own_operators.incoming_gradient._opoverload: own_gradients.unread,
+    own_operators.own_gradient._opoverload: own_gradients.results_alone,
     torch.ops.prims.prod.default: product,
     torch.ops.prims.signbit.default: special.signbit,
 }
@@ -306,6 +311,8 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.max.dim: limits.first_along("ReduceMax"),
     _aten.min.dim: limits.first_along("ReduceMin"),
     _aten.relu6.default: limits.relu6,
+    own_operators.incoming_gradient._opoverload: own_gradients.incoming_gradient,
+    own_operators.own_gradient._opoverload: own_gradients.own_gradient,
 }
 
 
