@@ -1,4 +1,4 @@
-"""Products over all samples give the same numbers where an operand is turned first."""
+"""Products give the same numbers in the formulation that is chosen for them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from near import assert_near
 
 import sambac
 import sambarun
+from sambac.passes.choose_products import ChooseProducts
 from sambac.passes.infer_shapes import InferShapes
 from sambac.variants.chunks import PROCESSOR
-from sambac.variants.turned import TurnFirst
+from sambac.variants.products import WriteProducts
 from sambarun.sessions.opening import Tuning, create_session
 from sambarun.sessions.threads import Threads
 
@@ -42,11 +43,18 @@ def _model(terms: int, rows: int, columns: int, flags: str = "transA = 1, alpha 
     return parsed
 
 
+def _write(model: ir.Model) -> bool:
+    """Choose by guess and write; tell whether that changed anything."""
+    chosen = ChooseProducts()(model).modified
+    assert WriteProducts()(model).modified == chosen
+    return chosen
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_results_and_operators(name: str) -> None:
     terms, rows, columns, operators = SIZES[name]
     model = _model(terms, rows, columns)
-    TurnFirst()(model)
+    _write(model)
     assert [node.op_type for node in model.graph] == operators
     rng = np.random.default_rng(2)
     g, x = (rng.standard_normal((terms, n)).astype(np.float32) for n in (rows, columns))
@@ -57,7 +65,7 @@ def test_results_and_operators(name: str) -> None:
 
 def test_products_with_nothing_to_turn_are_kept() -> None:
     model = _model(200, 200, 200, "alpha = 2.0")
-    assert not TurnFirst()(model).modified
+    assert not _write(model)
 
 
 class _Layers(torch.nn.Module):
@@ -94,7 +102,7 @@ def test_steps_are_those_of_pytorch_in_float64() -> None:
 def test_sessions_of_steps_keep_what_is_turned_first(tmp_path: Path) -> None:
     terms, rows, columns, operators = SIZES["right"]
     model = _model(terms, rows, columns)
-    TurnFirst()(model)
+    _write(model)
     tuning = Tuning(Threads(1), moves=False, profiles=str(tmp_path))
     session = create_session(ir.serde.serialize_model(model).SerializeToString(), "", tuning)
     session.run(None, {put.name: np.ones(put.shape, np.float32) for put in session.get_inputs()})
