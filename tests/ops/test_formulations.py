@@ -25,7 +25,7 @@ from sambac.ops.gradients import filters
 from sambac.ops.gradients.choice_points import CHOICE_POINTS
 from sambac.ops.gradients.convolution_sizes import Convolution
 from sambac.ops.gradients.formulations import AnyPoint, ChoicePoint, Formulation, parse_sizes
-from sambac.ops.gradients.products import Product
+from sambac.ops.gradients.products import MatrixProduct
 from sambac.tuning.host import block_of_channels, empty_model
 from sambac.tuning.measuring import candidate_model
 
@@ -98,7 +98,7 @@ def convolution(of: Convolution, x: torch.Tensor, w: torch.Tensor) -> torch.Tens
     return torch.ops.aten.convolution(x, w, None, strides, pads, dilations, *_geometry(of)[3:])
 
 
-def matrix_product(of: Product, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+def matrix_product(of: MatrixProduct, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     a, b = (x.T if turned else x for x, turned in zip((left, right), of.turned, strict=True))
     return a @ b
 

@@ -19,7 +19,7 @@ import onnx_ir as ir
 from sambac.graph.decisions import Decisions, note_formulation
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, int_attribute, static_shape
-from sambac.ops.gradients.products import PRODUCT, Product
+from sambac.ops.gradients.products import PRODUCT, MatrixProduct
 
 from .base import Pass
 
@@ -47,7 +47,7 @@ class ChooseProducts(Pass):
         return ir.passes.PassResult(model, modified=modified)
 
 
-def _noted(b: Editor, node: ir.Node, of: Product) -> bool:
+def _noted(b: Editor, node: ir.Node, of: MatrixProduct) -> bool:
     """Note what is chosen for a product, unless that is to leave it as it is."""
     b.rewrite(node)
     form = PRODUCT.choose(b, of)
@@ -57,7 +57,7 @@ def _noted(b: Editor, node: ir.Node, of: Product) -> bool:
     return True
 
 
-def product_at(node: ir.Node) -> Product | None:
+def product_at(node: ir.Node) -> MatrixProduct | None:
     """Return the product of two matrices that a node is; None if it is none, or sizes are open."""
     if (node.domain, node.op_type) not in PRODUCTS or float_attribute(node, "beta", 1.0) != 1.0:
         return None
@@ -74,7 +74,7 @@ def product_at(node: ir.Node) -> Product | None:
     if turned[0]:
         rows, terms = terms, rows
     columns = right[0] if turned[1] else right[1]
-    return Product(
+    return MatrixProduct(
         rows, terms, columns, turned, out.dtype, scale=float_attribute(node, "alpha", 1.0)
     )
 

@@ -43,7 +43,7 @@ _SECOND = 1.02  # decides between forms that take about as long
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """Sizes of a product of matrices, which operands lie as their transposes, and its numbers.
 
     `scale` is what the product is multiplied with, which costs nothing.
@@ -78,7 +78,7 @@ class Product:
         return sizes | ({"turned": tuple(map(int, self.turned))} if any(self.turned) else {})
 
 
-def product_of(sizes: Sizes, dtype: ir.DataType) -> Product:
+def product_of(sizes: Sizes, dtype: ir.DataType) -> MatrixProduct:
     """Return the product with these sizes; raise `ValueError` where they do not go together."""
     lengths = [sizes.get(name, ()) for name in FIELDS[:3]]
     turned = sizes.get("turned", (0, 0))
@@ -89,32 +89,32 @@ def product_of(sizes: Sizes, dtype: ir.DataType) -> Product:
     (rows,), (terms,), (columns,) = lengths
     if 0 in (rows, terms, columns):
         raise ValueError("a size is 0")
-    return Product(rows, terms, columns, (turned[0] == 1, turned[1] == 1), dtype)
+    return MatrixProduct(rows, terms, columns, (turned[0] == 1, turned[1] == 1), dtype)
 
 
 def _multiply(
-    b: Editor, of: Product, left: ir.Value, right: ir.Value, *added: ir.Value
+    b: Editor, of: MatrixProduct, left: ir.Value, right: ir.Value, *added: ir.Value
 ) -> ir.Value:
     """Return the product, as its operands lie."""
     return _gemm(b, of, (left, right, *added), of.turned)
 
 
 def _left_first(
-    b: Editor, of: Product, left: ir.Value, right: ir.Value, *added: ir.Value
+    b: Editor, of: MatrixProduct, left: ir.Value, right: ir.Value, *added: ir.Value
 ) -> ir.Value:
     """Return the product of a transposed left operand that is turned before."""
     return _gemm(b, of, (transpose(b, left, _TURN), right, *added), (False, of.turned[1]))
 
 
 def _transposed(
-    b: Editor, of: Product, left: ir.Value, right: ir.Value, *added: ir.Value
+    b: Editor, of: MatrixProduct, left: ir.Value, right: ir.Value, *added: ir.Value
 ) -> ir.Value:
     """Return the transpose of y^T = right^T left^T."""
     return _turned_back(b, of, (right, left), (not of.turned[1], not of.turned[0]), *added)
 
 
 def _transposed_right_first(
-    b: Editor, of: Product, left: ir.Value, right: ir.Value, *added: ir.Value
+    b: Editor, of: MatrixProduct, left: ir.Value, right: ir.Value, *added: ir.Value
 ) -> ir.Value:
     """Return the transpose of y^T, of a right operand that is turned before."""
     operands = transpose(b, right, _TURN), left
@@ -122,7 +122,7 @@ def _transposed_right_first(
 
 
 def _gemm(
-    b: Editor, of: Product, inputs: Sequence[ir.Value], turned: tuple[bool, bool]
+    b: Editor, of: MatrixProduct, inputs: Sequence[ir.Value], turned: tuple[bool, bool]
 ) -> ir.Value:
     left, right = (int(flag) or None for flag in turned)
     alpha = None if of.scale == 1.0 else of.scale
@@ -131,7 +131,7 @@ def _gemm(
 
 def _turned_back(
     b: Editor,
-    of: Product,
+    of: MatrixProduct,
     operands: tuple[ir.Value, ir.Value],
     turned: tuple[bool, bool],
     *added: ir.Value,
@@ -145,39 +145,39 @@ def _turned_back(
     return back
 
 
-def _gains_turned(of: Product) -> bool:
+def _gains_turned(of: MatrixProduct) -> bool:
     """Tell whether products over all samples gain by turning an operand first."""
     return of.turned == (True, False) and of.count >= _LEAST_TURNED
 
 
-def _is_right_narrow(of: Product) -> bool:
+def _is_right_narrow(of: MatrixProduct) -> bool:
     return of.columns < of.rows and of.columns <= of.terms
 
 
-def _gains_left(of: Product) -> bool:
+def _gains_left(of: MatrixProduct) -> bool:
     wide = of.rows >= _NARROWEST and of.columns >= _WIDEST
     return _gains_turned(of) and not _is_right_narrow(of) and wide
 
 
-def _cost(of: Product) -> float:
+def _cost(of: MatrixProduct) -> float:
     """Return the cost of multiplying as operands lie."""
     gains = _gains_turned(of) and (_is_right_narrow(of) or _gains_left(of))
     packed = _PACKED * of.terms * of.columns if of.turned == (False, True) else 0
     return product(of.count) * (_TURNS_ANEW if gains else 1) + packed
 
 
-def _cost_of_left_first(of: Product) -> float:
+def _cost_of_left_first(of: MatrixProduct) -> float:
     return product(of.count) * (1 if _gains_left(of) else _TURNS_ANEW * _SECOND)
 
 
-def _cost_of_transposed(of: Product) -> float:
+def _cost_of_transposed(of: MatrixProduct) -> float:
     """Return the cost of reading the larger operand as it lies, a panel of columns at a time."""
     panels = ceil(of.rows / _PANEL) * _PANEL * of.terms * of.columns
     turned = _TURNS_ANEW if not of.turned[1] else 1
     return product(panels) * _UNPACKED * turned + _MOVED * of.rows * of.columns + _CALL
 
 
-def _cost_of_right_first(of: Product) -> float:
+def _cost_of_right_first(of: MatrixProduct) -> float:
     gains = _gains_turned(of) and _is_right_narrow(of)
     return product(of.count) * (1 if gains else _TURNS_ANEW * _SECOND)
 
