@@ -22,6 +22,7 @@ from sambac.graph.nodes import float_attribute, int_attribute, static_shape
 from sambac.ops.gradients.products import PRODUCT, MatrixProduct
 
 from .base import Pass
+from .rewriting import present
 
 PRODUCTS = frozenset({("", "Gemm"), ("", "MatMul"), ("com.microsoft", "FusedMatMul")})
 _BATCHES = ("transBatchA", "transBatchB")
@@ -61,10 +62,12 @@ def product_at(node: ir.Node) -> MatrixProduct | None:
     """Return the product of two matrices that a node is; None if it is none, or sizes are open."""
     if (node.domain, node.op_type) not in PRODUCTS or float_attribute(node, "beta", 1.0) != 1.0:
         return None
-    left, right = (static_shape(value) for value in node.inputs[:2])
+    left, right, *added = (static_shape(value) for value in present(node.inputs))
     out = node.outputs[0]
     turned = int_attribute(node, "transA") == 1, int_attribute(node, "transB") == 1
-    if left is None or right is None or len(left) < 2 or len(right) != 2 or 0 in (*left, *right):
+    if left is None or right is None or None in added or 0 in (*left, *right):
+        return None
+    if len(left) < 2 or len(right) != 2:
         return None
     if out.dtype != ir.DataType.FLOAT or any(int_attribute(node, name) for name in _BATCHES):
         return None

@@ -18,9 +18,10 @@ import onnx_ir as ir
 from sambac.graph.decisions import noted_formulation
 from sambac.graph.editor import Editor, shape_of
 from sambac.ops.gradients.products import PRODUCT
-from sambac.ops.gradients.rules import operand, reshape
+from sambac.ops.gradients.rules import reshape
 from sambac.passes.base import Pass
 from sambac.passes.choose_products import product_at
+from sambac.passes.rewriting import present
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ def _written(b: Editor, node: ir.Node) -> bool:
     if name is None or of is None:
         return False
     b.rewrite(node)
-    left, right, *added = (operand(node, place) for place, _ in enumerate(node.inputs))
+    left, right, *added = present(node.inputs)
     out = shape_of(node.outputs[0])
     rows = reshape(b, left, of.left)
     made = PRODUCT.write(b, PRODUCT.form(name), of, (rows, right, *added))
