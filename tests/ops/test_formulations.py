@@ -267,6 +267,8 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
         ),
         ("matrix product", "rows 16, terms 1024, columns 1024, turned 0x1", "transposed product"),
         ("matrix product", "rows 32, terms 784, columns 128, turned 0x1", "transposed product"),
+        ("matrix product", "rows 32, terms 16384, columns 64, turned 0x1", "transposed product"),
+        ("matrix product", "rows 48, terms 16384, columns 32, turned 0x1", "as it lies"),
         ("matrix product", "rows 4, terms 256, columns 256, turned 0x1", "as it lies"),
         ("matrix product", "rows 128, terms 512, columns 512, turned 0x1", "as it lies"),
         ("matrix product", "rows 16, terms 1024, columns 1024", "as it lies"),

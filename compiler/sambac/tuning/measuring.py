@@ -1,9 +1,10 @@
 """The candidates of one question as small models, timed in turns in this process.
 
 A candidate goes through the passes that it would go through in a program, and works on blocks of
-channels where the program's variant for this host does. Times are medians of runs in turns, so that
-what disturbs the machine disturbs all; with one thread they are the thread's own time. All read the
-same operands, and turns are shuffled: what runs behind a slow one finds less of them in a cache.
+channels where the program's variant for this host does; its products of matrices are as guessed.
+Times are medians of runs in turns, so that what disturbs the machine disturbs all; with one thread
+they are the thread's own time. All read the same operands, and turns are shuffled: what runs behind
+a slow one finds less of them in a cache.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import onnxruntime as ort
 from sambac.graph.editor import Editor
 from sambac.kernels.probe import RefusedError, open_fast
 from sambac.ops.gradients.formulations import AnyPoint, Formulation
+from sambac.passes.choose_products import ChooseProducts
 from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
 from sambac.passes.runner import PassContext
 from sambac.variants.blocked import BlockConvolutions
+from sambac.variants.products import WriteProducts
 
 from .host import empty_model
 
@@ -142,7 +145,8 @@ def _bound(model: bytes, operands: Sequence[ort.OrtValue], bench: Bench) -> Call
 def candidate_model(point: AnyPoint, form: Formulation[Any], problem: Any, block: int = 0) -> bytes:
     """Return the model of one formulation, whose inputs are its operands.
 
-    With a `block`, convolutions work on blocks of so many channels where they can.
+    With a `block`, convolutions work on blocks of so many channels where they can. It is a program
+    for processors: products that a formulation is made of have the form that is guessed for them.
     """
     model = empty_model()
     b = Editor(model)
@@ -152,8 +156,9 @@ def candidate_model(point: AnyPoint, form: Formulation[Any], problem: Any, block
     operands = [b.input(name, problem.dtype, shape) for name, shape in shapes.items()]
     model.graph.outputs.append(b.named(point.write(b, form, problem, operands), "y"))
     if not point.for_processors:
-        PassContext().run(model, (*SIMPLIFY, *SELECT_TRAINING_KERNELS))
+        PassContext().run(model, (*SIMPLIFY, *SELECT_TRAINING_KERNELS, ChooseProducts()))
     if block:
         BlockConvolutions(block)(model)
+    WriteProducts()(model)
     made: bytes = ir.to_proto(model).SerializeToString()
     return made

@@ -29,8 +29,8 @@ _LEAST = 1 << 18
 """Multiplications from which on there is a choice: fewer take microseconds whatever is done."""
 
 _PANEL = 16  # columns that a product works on at once
-_PACKED = 0.2  # for each element of a transposed right operand that is put into panels
-_UNPACKED = 1.15  # how much longer a product takes that reads the larger operand as it lies
+_PACKED = 0.2  # for each element that lies as its transpose and is put into panels
+_UNPACKED = 1.14  # how much longer a product takes that reads the larger operand as it lies
 _MOVED = 1.0  # for each element of a result that is turned
 _CALL = 1000  # for one operator more
 
@@ -171,10 +171,11 @@ def _cost_of_left_first(of: MatrixProduct) -> float:
 
 
 def _cost_of_transposed(of: MatrixProduct) -> float:
-    """Return the cost of reading the larger operand as it lies, a panel of columns at a time."""
+    """Return the cost of reading the right operand as it lies, with the left one in panels."""
     panels = ceil(of.rows / _PANEL) * _PANEL * of.terms * of.columns
-    turned = _TURNS_ANEW if not of.turned[1] else 1
-    return product(panels) * _UNPACKED * turned + _MOVED * of.rows * of.columns + _CALL
+    slower = _UNPACKED if of.turned[1] else _UNPACKED * _TURNS_ANEW
+    packed = 0 if of.turned[0] else _PACKED * of.rows * of.terms
+    return product(panels) * slower + packed + _MOVED * of.rows * of.columns + _CALL
 
 
 def _cost_of_right_first(of: MatrixProduct) -> float:
