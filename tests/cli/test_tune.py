@@ -135,8 +135,8 @@ def test_products_are_written_in_programs_for_processors(sambac: Callable, tmp_p
     other = _PRODUCT.replace("transposed product", "as it lies")
     rng = np.random.default_rng(0)
     feeds = {"x": rng.standard_normal((16, 200), dtype=np.float32)}
-    portable, gradients, chosen = [], [], []
-    for entry in (_PRODUCT, other):
+    portable, gradients = [], []
+    for chosen, entry in (("transposed product", _PRODUCT), ("as it lies", other)):
         path, out = written(tmp_path, "version = 1" + entry), tmp_path / "net.pef"
         assert sambac("compile", net, "--train", "--tuning", path, "-o", out).code == 0
         with pef.open(out) as file:
@@ -144,15 +144,16 @@ def test_products_are_written_in_programs_for_processors(sambac: Callable, tmp_p
             last = [section.variants[-1].program for section in sections]
             portable.append([bytes(file.bytes(found.programs[each].graph)) for each in last])
             rows = report(found)["formulations"]
-        sizes = next(r for r in rows if r["sizes"] == "rows 16, terms 200, columns 192, turned 0x1")
-        chosen.append((sizes["formulation"], sizes["by"], sizes["of"]))
+        layer = {row["sizes"]: row for row in rows}
+        forth = layer["rows 16, terms 200, columns 192, turned 0x1"]
+        back = layer["rows 192, terms 16, columns 200, turned 1x0"]
+        assert (forth["formulation"], forth["by"]) == (chosen, "measurement")
+        assert back["by"] == "guess"
+        assert forth["of"] == back["of"], "operators of the model"
         with runtime.load(out, threads=1) as executable:
             executable.run(feeds, section_types="FWD", train=True)
             gradients.append(executable.run(feeds, section_types="BCKWD")["w__grad"])
     assert portable[0] == portable[1]
-    assert [each[:2] for each in chosen] == [
-        ("transposed product", "measurement"), ("as it lies", "measurement")
-    ]  # fmt: skip
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
 
 

@@ -24,7 +24,7 @@ from sambac.ops.gradients.products import PRODUCT, MatrixProduct
 from .base import Pass
 from .rewriting import present
 
-PRODUCTS = frozenset({("", "Gemm"), ("", "MatMul"), ("com.microsoft", "FusedMatMul")})
+_PRODUCTS = frozenset({("", "Gemm"), ("", "MatMul"), ("com.microsoft", "FusedMatMul")})
 _BATCHES = ("transBatchA", "transBatchB")
 
 
@@ -33,7 +33,7 @@ class ChooseProducts(Pass):
     """Note on products how `decisions` write them, or the guess of costs does."""
 
     name: ClassVar[str] = "choose_products"
-    operators: ClassVar[frozenset[str]] = frozenset(op_type for _, op_type in PRODUCTS)
+    operators: ClassVar[frozenset[str]] = frozenset(op_type for _, op_type in _PRODUCTS)
     decisions: Decisions = field(default_factory=Decisions)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -60,7 +60,7 @@ def _noted(b: Editor, node: ir.Node, of: MatrixProduct) -> bool:
 
 def product_at(node: ir.Node) -> MatrixProduct | None:
     """Return the product of two matrices that a node is; None if it is none, or sizes are open."""
-    if (node.domain, node.op_type) not in PRODUCTS or float_attribute(node, "beta", 1.0) != 1.0:
+    if (node.domain, node.op_type) not in _PRODUCTS or float_attribute(node, "beta", 1.0) != 1.0:
         return None
     left, right, *added = (static_shape(value) for value in present(node.inputs))
     out = node.outputs[0]
