@@ -73,7 +73,7 @@ def lines(found: HostTuning, target: Path, seconds: float) -> Iterator[str]:
     if found.choices:
         yield f"What was measured takes {_whole(found):.2f} of the time that the guesses take."
     elif not found.left:
-        yield "Nothing to choose: no convolution of a training step (--train) in several forms."
+        yield "Nothing to choose: no convolution or large product of a training step (--train)."
     if found.left:
         yield f"{plural(found.left, 'choice')} left, as the time was over; see --seconds."
 

@@ -42,6 +42,7 @@ from .multi_model import (
 )
 from .options import CompileOptions
 from .passes.choose_convolutions import ChooseConvolutions
+from .passes.choose_products import ChooseProducts
 from .passes.ownership import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
@@ -209,6 +210,7 @@ def _training(
     again = (Recompute(step.facts.stages),) if options.recompute else ()
     kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
     written = (ChooseConvolutions(passes.decisions),)
+    noted = (ChooseProducts(passes.decisions),)
     states = step.facts.states
     rounded = _rounding(options, states, step.facts)
     applied, warnings = _reported(rounded, step.model)
@@ -216,12 +218,12 @@ def _training(
         (
             step.model,
             (*rounded, *SIMPLIFY, *again),
-            (*written, *kernels, *_own_updates(step.facts)),
+            (*written, *kernels, *_own_updates(step.facts), *noted),
         ),
         (
             step.evaluation,
             (*_rounding(options, states), *SIMPLIFY),
-            (*written, *SELECT_KERNELS),
+            (*written, *SELECT_KERNELS, *noted),
         ),
     ):
         report("simplify")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import parser
@@ -29,7 +30,23 @@ g (float[2,8,5,5] x) => (float loss)
   loss = ReduceMean <keepdims = 0> (b)
 }
 """
+_LAYER = """
+<ir_version: 10, opset_import: ["" : 23]>
+g (float[16,200] x) => (float loss)
+<float[192,200] w = {WEIGHTS}>
+{
+  y = Gemm <transB = 1> (x, w)
+  loss = ReduceMean <keepdims = 0> (y)
+}
+"""
 _SIZES = "image 2x8x5x5, signal 2x8x5x5, kernel 3x3, pads 1x1"
+_PRODUCT = """
+[[choice]]
+operator = "matrix product"
+dtype = "float32"
+sizes = "rows 16, terms 200, columns 192, turned 0x1"
+chosen = "transposed product"
+"""
 _ENTRY = f"""
 [[choice]]
 operator = "filter gradient"
@@ -41,8 +58,6 @@ chosen = "tap by tap"
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    import onnx
-
     weights = ", ".join(f"{0.01 * (n % 7 - 3):.2f}" for n in range(576))
     path = tmp_path / "net.onnx"
     onnx.save(parser.parse_model(_MODEL.replace("WEIGHTS", weights)), path)
@@ -112,6 +127,36 @@ def test_a_file_decides_alone(sambac: Callable, model: Path, tmp_path: Path) -> 
     np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
 
 
+def test_products_are_written_in_programs_for_processors(sambac: Callable, tmp_path: Path) -> None:
+    """Another choice leaves what a device runs as it was, and what a step computes."""
+    net = tmp_path / "net.onnx"
+    weights = ", ".join(f"{0.01 * (n % 7 - 3):.2f}" for n in range(192 * 200))
+    onnx.save(parser.parse_model(_LAYER.replace("WEIGHTS", weights)), net)
+    other = _PRODUCT.replace("transposed product", "as it lies")
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.standard_normal((16, 200), dtype=np.float32)}
+    portable, gradients = [], []
+    for chosen, entry in (("transposed product", _PRODUCT), ("as it lies", other)):
+        path, out = written(tmp_path, "version = 1" + entry), tmp_path / "net.pef"
+        assert sambac("compile", net, "--train", "--tuning", path, "-o", out).code == 0
+        with pef.open(out) as file:
+            found, sections = file.program, file.program.sections
+            last = [section.variants[-1].program for section in sections]
+            portable.append([bytes(file.bytes(found.programs[each].graph)) for each in last])
+            rows = report(found)["formulations"]
+        layer = {row["sizes"]: row for row in rows}
+        forth = layer["rows 16, terms 200, columns 192, turned 0x1"]
+        back = layer["rows 192, terms 16, columns 200, turned 1x0"]
+        assert (forth["formulation"], forth["by"]) == (chosen, "measurement")
+        assert back["by"] == "guess"
+        assert forth["of"] == back["of"], "operators of the model"
+        with runtime.load(out, threads=1) as executable:
+            executable.run(feeds, section_types="FWD", train=True)
+            gradients.append(executable.run(feeds, section_types="BCKWD")["w__grad"])
+    assert portable[0] == portable[1]
+    np.testing.assert_allclose(*gradients, rtol=1e-4, atol=1e-6)
+
+
 def test_an_inference_program_has_no_use_for_gradients(
     sambac: Callable, model: Path, tmp_path: Path
 ) -> None:
@@ -157,6 +202,13 @@ def test_an_inference_program_has_no_use_for_gradients(
         ("version = 1" + _ENTRY + "times = { 'tap by tap' = 1" + "0" * 400 + " }", "times is to"),
         ("version = 1" + _ENTRY.replace("3x3", "3x" + "3" * 19), "is no name with sizes"),
         ("version = 1" + _ENTRY + _ENTRY, "is there twice"),
+        ("version = 1" + _PRODUCT.replace("rows 16, ", ""), "not one each of rows, terms and col"),
+        ("version = 1" + _PRODUCT.replace("rows 16", "rows 4x4"), "not one each of rows, term"),
+        ("version = 1" + _PRODUCT.replace("rows 16", "rows 0"), "choice 1: sizes: a size is 0"),
+        ("version = 1" + _PRODUCT.replace("0x1", "0x2"), "turned is 1 or 0 for each of two opera"),
+        ("version = 1" + _PRODUCT.replace("0x1", "1"), "turned is 1 or 0 for each of two operands"),
+        ("version = 1" + _PRODUCT.replace("rows 16", "rows 2"),
+         "'transposed product' does not fit; choose 'as it lies'"),
         ("version = 1\n[[choice]]", "choice 1: operator is missing; choice 1: dtype is missing"),
         ("version = ", "not a valid TOML file"),
         ("[" * 5000, "not a valid TOML file"),

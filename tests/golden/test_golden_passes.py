@@ -30,6 +30,7 @@ from passed_over import wrongly_passed_over
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
 from sambac.passes.choose_convolutions import ChooseConvolutions
+from sambac.passes.choose_products import ChooseProducts
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
@@ -40,7 +41,7 @@ from sambac.passes.pipelines import (
 )
 from sambac.passes.precision import rounding
 from sambac.passes.round_numbers import RoundNumbers
-from sambac.variants.turned import TurnFirst
+from sambac.variants.products import WriteProducts
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))
 ROUNDING = rounding(CompileOptions(precision="mixed"))
@@ -51,7 +52,8 @@ REWRITING = (
     *SELECT_TRAINING_KERNELS,
     *ROUNDING,
     ChooseConvolutions(),
-    TurnFirst(),
+    ChooseProducts(),
+    WriteProducts(),
 )
 PASSES = {step.name: type(step) for step in (*LEGALIZE, *REWRITING)}
 SEPARATOR = "----\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,6 +25,7 @@ from sambac.ops.gradients import filters
 from sambac.ops.gradients.choice_points import CHOICE_POINTS
 from sambac.ops.gradients.convolution_sizes import Convolution
 from sambac.ops.gradients.formulations import AnyPoint, ChoicePoint, Formulation, parse_sizes
+from sambac.ops.gradients.products import MatrixProduct
 from sambac.tuning.host import block_of_channels, empty_model
 from sambac.tuning.measuring import candidate_model
 
@@ -63,6 +65,14 @@ VOLUMES = [
     "image 2x3x6x6x4, signal 2x16x4x3x2, kernel 2x3x3, strides 1x2x2, dilations 2x1x1, pads 0x1x1",
 ]
 
+PRODUCTS = [
+    "rows 70, terms 80, columns 90",
+    "rows 16, terms 80, columns 256, turned 0x1",
+    "rows 200, terms 150, columns 24, turned 1x0",
+    "rows 64, terms 64, columns 128, turned 1x1",
+    "rows 2, terms 3, columns 4",
+]
+
 
 def filter_gradient(of: Convolution, x: torch.Tensor, dy: torch.Tensor) -> torch.Tensor:
     return torch.ops.aten.convolution_backward(
@@ -88,20 +98,33 @@ def convolution(of: Convolution, x: torch.Tensor, w: torch.Tensor) -> torch.Tens
     return torch.ops.aten.convolution(x, w, None, strides, pads, dilations, *_geometry(of)[3:])
 
 
+def matrix_product(of: MatrixProduct, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    a, b = (x.T if turned else x for x, turned in zip((left, right), of.turned, strict=True))
+    return a @ b
+
+
 SIZES: Mapping[str, list[str]] = {
     "filter gradient": CONVOLUTIONS,
     "data gradient": [*CONVOLUTIONS, *STRIDED, *VOLUMES],
     "convolution": [*CONVOLUTIONS, *VOLUMES],
+    "matrix product": PRODUCTS,
 }
 EXACT: Mapping[str, Callable[..., torch.Tensor]] = {
     "filter gradient": filter_gradient,
     "data gradient": data_gradient,
     "convolution": convolution,
+    "matrix product": matrix_product,
+}
+MAY_BE_NOTHING: Mapping[str, tuple[str, ...]] = {
+    "filter gradient": ("batch", "channels"),
+    "data gradient": ("batch", "channels"),
+    "convolution": ("batch", "channels"),
+    "matrix product": ("rows", "terms", "columns"),
 }
 FORMS = [(point, form) for point in CHOICE_POINTS.values() for form in point.forms]
 
 
-def posed(point: AnyPoint, sizes: str) -> Convolution:
+def posed(point: AnyPoint, sizes: str) -> Any:
     return point.pose(parse_sizes(sizes), ir.DataType.FLOAT)
 
 
@@ -112,21 +135,21 @@ def modelled(point: str, form: str, sizes: str, block: int = 0) -> bytes:
     return candidate_model(known, known.form(form), posed(known, sizes), block)
 
 
-def computed(point: AnyPoint, model: bytes, problem: Convolution) -> np.ndarray:
+def computed(point: AnyPoint, model: bytes, problem: Any) -> np.ndarray:
     """Run a model on the operands of `operands`."""
     session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
     return session.run(None, dict(zip(names, operands(point, problem), strict=True)))[0]
 
 
-def operands(point: AnyPoint, problem: Convolution) -> list[np.ndarray]:
+def operands(point: AnyPoint, problem: Any) -> list[np.ndarray]:
     rng = np.random.default_rng(3)
     shapes = point.operands(problem)
     return [rng.standard_normal(shape, dtype=np.float32) for shape in shapes]
 
 
 def test_every_choice_point_is_tested() -> None:
-    assert CHOICE_POINTS.keys() == SIZES.keys() == EXACT.keys()
+    assert CHOICE_POINTS.keys() == SIZES.keys() == EXACT.keys() == MAY_BE_NOTHING.keys()
 
 
 @pytest.mark.parametrize(("point", "form"), FORMS, ids=lambda each: each.name)
@@ -242,6 +265,23 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
             "image 16x256x4x4, signal 16x512x2x2, kernel 3x3, strides 2x2, pads 1x1",
             "columns of all images",
         ),
+        ("matrix product", "rows 16, terms 1024, columns 1024, turned 0x1", "transposed product"),
+        ("matrix product", "rows 32, terms 784, columns 128, turned 0x1", "transposed product"),
+        ("matrix product", "rows 32, terms 16384, columns 64, turned 0x1", "transposed product"),
+        ("matrix product", "rows 48, terms 16384, columns 32, turned 0x1", "as it lies"),
+        ("matrix product", "rows 4, terms 256, columns 256, turned 0x1", "as it lies"),
+        ("matrix product", "rows 128, terms 512, columns 512, turned 0x1", "as it lies"),
+        ("matrix product", "rows 16, terms 1024, columns 1024", "as it lies"),
+        (
+            "matrix product",
+            "rows 128, terms 2048, columns 512, turned 1x0",
+            "left operand turned first",
+        ),
+        (
+            "matrix product",
+            "rows 256, terms 1024, columns 64, turned 1x0",
+            "transposed product, right operand turned first",
+        ),
     ],
 )
 def test_sizes_choose_what_was_measured_to_be_fast(point: str, sizes: str, name: str) -> None:
@@ -249,12 +289,12 @@ def test_sizes_choose_what_was_measured_to_be_fast(point: str, sizes: str, name:
     assert asked.guess(posed(asked, sizes)).name == name
 
 
-@pytest.mark.parametrize("none", ["batch", "channels"])
 @pytest.mark.parametrize("name", CHOICE_POINTS)
-def test_of_what_has_no_elements_nothing_is_chosen(name: str, none: str) -> None:
+def test_of_what_has_no_elements_nothing_is_chosen(name: str) -> None:
     point = CHOICE_POINTS[name]
-    problem = replace(posed(point, CONVOLUTIONS[0]), **{none: 0})
-    assert point.guess(problem) is point.fitting(problem)[-1]
+    for size in MAY_BE_NOTHING[name]:
+        problem = replace(posed(point, SIZES[name][0]), **{size: 0})
+        assert point.guess(problem) is point.fitting(problem)[-1]
 
 
 def test_what_was_measured_wins_over_the_guess_and_both_are_noted() -> None:

@@ -8,14 +8,16 @@ from dataclasses import replace
 from pef import dtypes
 from pef.container import SegmentBuilder
 from pef.program import CallForm, SectionProgram, SectionType, Variant
+from sambac.graph.decisions import noted_formulation
+from sambac.graph.nodes import all_nodes
 from sambac.planning.plans import LiveSets, PlannedGraph, ProgramPlan
 from sambac.planning.view import ValueFacts
 from sambac.section_program import FormalProgram, SectionModel, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions, feature
 from sambac.variants.byte_products import FEATURE, ByteProducts
 from sambac.variants.chunks import PROCESSOR, UpdateInChunks, has_rows
+from sambac.variants.products import WriteProducts
 from sambac.variants.terms import Assumed, Terms
-from sambac.variants.turned import TurnFirst
 
 _Key = tuple[FormalProgram, CallForm]
 _Made = tuple[tuple[str, ...], FormalProgram]
@@ -58,8 +60,8 @@ def section_programs(
             )
             blocks = _in_blocks(source, sets) if plan.lowered.states else ()
             by_rows = _by_rows(source.model(sets)) if large else ()
-            turned = _turned(source, sets) if plan.lowered.states else ()
-            others = (*blocks, *_in_bytes(source, sets), *by_rows, *turned)
+            products = _by_products(source, sets) if plan.lowered.states else ()
+            others = (*blocks, *_in_bytes(source, sets), *by_rows, *products)
             choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
     return tuple(shelf.programs), choices
 
@@ -145,16 +147,17 @@ def _in_blocks(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
     for block in SIZES:
         section = source.model(sets)
         if BlockConvolutions(block)(section.model).modified:
-            TurnFirst()(section.model)
+            WriteProducts()(section.model)
             yield (feature(block),), section.program()
 
 
-def _turned(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
-    """Yield the program that turns operands before it multiplies, and what it requires."""
-    if TurnFirst.rules.keys().isdisjoint(source.nodes[op].op_type for op in sets.ops):
+def _by_products(source: SectionSource, sets: LiveSets) -> Iterator[_Made]:
+    """Yield the program whose products are written as is noted on them, and what it requires."""
+    nodes = all_nodes(source.nodes[op] for op in sets.ops)
+    if all(noted_formulation(node) is None for node in nodes):
         return
     section = source.model(sets)
-    if TurnFirst()(section.model).modified:
+    if WriteProducts()(section.model).modified:
         yield (PROCESSOR,), section.program()
 
 

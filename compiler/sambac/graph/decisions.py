@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import onnx_ir as ir
+
 from pef.text import plural
 from sambac.facts import ChosenForm
 
 GUESS, MEASUREMENT = "guess", "measurement"
+
+_FORMULATION = "sambac.formulation"
 
 
 class Question(NamedTuple):
@@ -64,3 +68,13 @@ class Decisions:
         more = len(self.made) - found
         guessed = f"; {plural(more, 'choice')} by guess" if more else ""
         return f"{found} of {plural(len(self.measured), 'entry', 'entries')} used{guessed}"
+
+
+def note_formulation(node: ir.Node, name: str) -> None:
+    """Let `node` be written so where programs for processors are made."""
+    node.metadata_props[_FORMULATION] = name
+
+
+def noted_formulation(node: ir.Node) -> str | None:
+    """Return the formulation that is noted on `node`, if any is."""
+    return node.metadata_props.get(_FORMULATION)

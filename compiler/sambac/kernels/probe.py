@@ -33,6 +33,9 @@ _SOURCE_LOCATION = re.compile(r"^(?:Exception during initialization: )?/\S+\.(?:
 _PAD_FUSION = "Pad_Fusion"
 """What takes pads by zeros into pools, whose margins are no zeros (see `passes.keep_pads`)."""
 
+TRANSPOSITIONS = ("TransposeOptimizer", "GemmTransposeFusion", "MatmulTransposeFusion")
+"""What moves a model's transpositions: programs that train keep them where they are."""
+
 
 class RefusedError(Exception):
     """The installed onnxruntime refuses a graph; the message is its own reason."""
@@ -63,12 +66,14 @@ def open_file(path: str | os.PathLike[str]) -> ort.InferenceSession:
     return _open_fast(path, 0, "session.intra_op.allow_spinning", "0", without=(_PAD_FUSION,))
 
 
-def open_fast(model: bytes, threads: int) -> ort.InferenceSession:
+def open_fast(model: bytes, threads: int, *, trains: bool = False) -> ort.InferenceSession:
     """Create a session for the serialised `model` as fast as a program runs, on so many threads.
 
-    Raises `RefusedError` where onnxruntime refuses the graph.
+    With `trains` it is optimised as programs are that train. Raises `RefusedError` where
+    onnxruntime refuses the graph.
     """
-    return _open_fast(model, threads, "session.force_spinning_stop", "1")
+    without = TRANSPOSITIONS if trains else ()
+    return _open_fast(model, threads, "session.force_spinning_stop", "1", without=without)
 
 
 def _open_fast(

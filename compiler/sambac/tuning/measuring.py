@@ -1,14 +1,17 @@
 """The candidates of one question as small models, timed in turns in this process.
 
 A candidate goes through the passes that it would go through in a program, and works on blocks of
-channels where the program's variant for this host does. Times are medians of runs in turns, so that
-what disturbs the machine disturbs all; with one thread they are the thread's own time.
+channels where the program's variant for this host does; its products of matrices are as guessed.
+Times are medians of runs in turns, so that what disturbs the machine disturbs all; with one thread
+they are the thread's own time. All read the same operands, and turns are shuffled: what runs behind
+a slow one finds less of them in a cache.
 """
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -20,9 +23,11 @@ import onnxruntime as ort
 from sambac.graph.editor import Editor
 from sambac.kernels.probe import RefusedError, open_fast
 from sambac.ops.gradients.formulations import AnyPoint, Formulation
+from sambac.passes.choose_products import ChooseProducts
 from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
 from sambac.passes.runner import PassContext
 from sambac.variants.blocked import BlockConvolutions
+from sambac.variants.products import WriteProducts
 
 from .host import empty_model
 
@@ -54,11 +59,11 @@ def measure(point: AnyPoint, problem: Any, bench: Bench, seconds: float) -> dict
     begin = time.perf_counter()
     guess = point.guess(problem).name
     candidates = _fast(_candidates(point, problem, bench), guess)
-    rounds = 0
+    rounds, order = 0, random.Random(0)
     while candidates and rounds < _MOST:
         if rounds >= _LEAST and time.perf_counter() - begin > seconds:
             break
-        for candidate in candidates:
+        for candidate in order.sample(candidates, len(candidates)):
             candidate.sample()
         rounds += 1
     return {each.name: 1e6 * median(each.times) for each in candidates}
@@ -105,25 +110,29 @@ def _fast(candidates: Iterator[_Candidate], guess: str) -> list[_Candidate]:
 
 
 def _candidates(point: AnyPoint, problem: Any, bench: Bench) -> Iterator[_Candidate]:
-    least = point.guess(problem).cost(problem)
+    least, operands = point.guess(problem).cost(problem), _operands(point, problem)
     for form in point.fitting(problem):
         if form.cost(problem) <= _DEAR * least:
             try:
-                yield _Candidate(form.name, _bound(point, form, problem, bench), bench.clock)
+                model = candidate_model(point, form, problem, bench.block)
+                yield _Candidate(form.name, _bound(model, operands, bench), bench.clock)
             except RefusedError:
                 continue  # no kernel for these numbers
 
 
-def _bound(
-    point: AnyPoint, form: Formulation[Any], problem: Any, bench: Bench
-) -> Callable[[], None]:
-    """Return what runs a formulation on operands that lie in memory."""
-    session = open_fast(candidate_model(point, form, problem, bench.block), bench.threads)
+def _operands(point: AnyPoint, problem: Any) -> list[ort.OrtValue]:
+    """Return random operands, in memory."""
+    rng, dtype = np.random.default_rng(0), problem.dtype.numpy()
+    made = (rng.standard_normal(shape, dtype=np.float32) for shape in point.operands(problem))
+    return [ort.OrtValue.ortvalue_from_numpy(array.astype(dtype)) for array in made]
+
+
+def _bound(model: bytes, operands: Sequence[ort.OrtValue], bench: Bench) -> Callable[[], None]:
+    """Return what runs a model on operands."""
+    session = open_fast(model, bench.threads, trains=True)
     binding = session.io_binding()
-    rng = np.random.default_rng(0)
-    for port, shape in zip(session.get_inputs(), point.operands(problem), strict=True):
-        content = rng.standard_normal(shape, dtype=np.float32).astype(problem.dtype.numpy())
-        binding.bind_ortvalue_input(port.name, ort.OrtValue.ortvalue_from_numpy(content))
+    for port, value in zip(session.get_inputs(), operands, strict=True):
+        binding.bind_ortvalue_input(port.name, value)
     (port,) = session.get_outputs()
     binding.bind_output(port.name)
 
@@ -136,7 +145,8 @@ def _bound(
 def candidate_model(point: AnyPoint, form: Formulation[Any], problem: Any, block: int = 0) -> bytes:
     """Return the model of one formulation, whose inputs are its operands.
 
-    With a `block`, convolutions work on blocks of so many channels where they can.
+    With a `block`, convolutions work on blocks of so many channels where they can. It is a program
+    for processors: products that a formulation is made of have the form that is guessed for them.
     """
     model = empty_model()
     b = Editor(model)
@@ -145,8 +155,10 @@ def candidate_model(point: AnyPoint, form: Formulation[Any], problem: Any, block
     }
     operands = [b.input(name, problem.dtype, shape) for name, shape in shapes.items()]
     model.graph.outputs.append(b.named(point.write(b, form, problem, operands), "y"))
-    PassContext().run(model, (*SIMPLIFY, *SELECT_TRAINING_KERNELS))
+    if not point.for_processors:
+        PassContext().run(model, (*SIMPLIFY, *SELECT_TRAINING_KERNELS, ChooseProducts()))
     if block:
         BlockConvolutions(block)(model)
+    WriteProducts()(model)
     made: bytes = ir.to_proto(model).SerializeToString()
     return made

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from .filters import FILTER_GRADIENT
 from .formulations import AnyPoint
 from .gathering import CONVOLUTION
+from .products import PRODUCT
 from .spreading import DATA_GRADIENT
 
 CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({
-    point.name: point for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT)
+    point.name: point for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT, PRODUCT)
 })  # fmt: skip

@@ -23,6 +23,7 @@ from pef.arguments import shown
 from sambac.errors import InternalError
 from sambac.graph.decisions import Question
 from sambac.graph.editor import Editor
+from sambac.graph.origins import operator_of
 
 from .rules import reshape
 
@@ -82,7 +83,8 @@ class ChoicePoint(Generic[Problem]):
 
     `fields` are the names of its sizes; `pose` makes a problem of them, and raises `ValueError` for
     sizes that do not go together. `operands` are the shapes of what a formulation reads, `result`
-    is that of what it gives.
+    is that of what it gives. Formulations `for_processors` are not in portable programs, where the
+    last one is, and go through no pass: they are noted, and written behind all.
     """
 
     name: str
@@ -91,6 +93,7 @@ class ChoicePoint(Generic[Problem]):
     pose: Callable[[Sizes, ir.DataType], Problem]
     operands: Callable[[Problem], tuple[tuple[int, ...], ...]]
     result: Callable[[Problem], tuple[int, ...]]
+    for_processors: bool = False
 
     def form(self, name: str) -> Formulation[Problem]:
         """Return the formulation that is called so; `KeyError` if there is none."""
@@ -121,17 +124,26 @@ class ChoicePoint(Generic[Problem]):
         return self.write(b, self.choose(b, problem), problem, operands)
 
     def choose(self, b: Editor, problem: Problem) -> Formulation[Problem]:
-        """Return the formulation that was measured to be the fastest, or is guessed to be.
+        """Return the formulation that `choice` names.
 
         The editor's decisions remember it, where there is something to choose.
+        """
+        form = self.choice(b, problem)
+        if len(self.fitting(problem)) > 1:
+            origin = "" if b.origin is None else _model_name(b.origin)
+            b.decisions.note(self.question(problem), form.name, origin)
+        return form
+
+    def choice(self, b: Editor, problem: Problem) -> Formulation[Problem]:
+        """Return the formulation that was measured to be the fastest, or is guessed to be.
+
+        It is not remembered: for what may yet not be written.
         """
         question = self.question(problem)
         name = b.decisions.measured.get(question)
         form = self.guess(problem) if name is None else self.form(name)
         if not form.fits(problem):
             raise InternalError(f"'{form.name}' is not right for {question}")
-        if len(self.fitting(problem)) > 1:
-            b.decisions.note(question, form.name, "" if b.origin is None else str(b.origin.name))
         return form
 
     def write(
@@ -143,6 +155,11 @@ class ChoicePoint(Generic[Problem]):
     ) -> ir.Value:
         """Put one formulation, and give its result its shape."""
         return reshape(b, form.build(b, problem, *operands), self.result(problem))
+
+
+def _model_name(node: ir.Node) -> str:
+    """Return the name of the operator of the model that `node` is, or is a part of."""
+    return operator_of(node) or str(node.name)
 
 
 AnyPoint: TypeAlias = ChoicePoint[Any]
