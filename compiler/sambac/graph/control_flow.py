@@ -14,6 +14,7 @@ def step(b, states, elements):         # one step of a recurrence: c = f * c + u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -45,14 +46,22 @@ def choose(b: Editor, condition: ir.Value, then: Branch, otherwise: Branch) -> i
     return result
 
 
+@dataclass(frozen=True)
+class Ways:
+    """Which sequences a Scan walks from their end, and which stacks it fills from theirs."""
+
+    sequences: tuple[bool, ...]
+    stacks: tuple[bool, ...]
+
+
 def scan(
-    b: Editor, step: Step, states: Values, sequences: Values, *, backwards: bool = False
+    b: Editor, step: Step, states: Values, sequences: Values, *, backwards: bool | Ways = False
 ) -> tuple[tuple[ir.Value, ...], tuple[ir.Value, ...]]:
     """Append a Scan over the first axis; return the last states, and what each step gave, stacked.
 
     `sequences` share the size of their first axis, which is walked from its end if `backwards`;
-    what is stacked then lies in the order of the sequences all the same. `step` gets the states
-    before and the slices of the sequences, and returns the states after, of the same types and
+    what is stacked then lies in the order of the sequences all the same; `Ways` say it for each.
+    `step` gets the states before and the slices of the sequences, and returns the states after, of the same types and
     shapes, and what to stack; all of these have to be results of operators of the step, each
     another one. It may read values of the main graph.
     """
@@ -64,8 +73,9 @@ def scan(
     body.inputs.extend((*before, *slices))
     after, given = step(inner, before, slices)
     body.outputs.extend((*after, *given))
-    direction = int(backwards)
-    ends = {"scan_output_directions": [direction] * len(given)} if given else {}
+    if not isinstance(backwards, Ways):
+        backwards = Ways((backwards,) * len(sequences), (backwards,) * len(given))
+    ends = {"scan_output_directions": [int(back) for back in backwards.stacks]} if given else {}
     results = [b.fresh("last", value.dtype, shape_of(value)) for value in after]
     results += [b.fresh("stack", value.dtype, (length, *shape_of(value))) for value in given]
     b.put(
@@ -75,7 +85,7 @@ def scan(
             {
                 "body": body,
                 "num_scan_inputs": len(sequences),
-                "scan_input_directions": [direction] * len(sequences),
+                "scan_input_directions": [int(back) for back in backwards.sequences],
                 **ends,
             },
             outputs=results,

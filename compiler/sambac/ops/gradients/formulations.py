@@ -121,17 +121,26 @@ class ChoicePoint(Generic[Problem]):
         return self.write(b, self.choose(b, problem), problem, operands)
 
     def choose(self, b: Editor, problem: Problem) -> Formulation[Problem]:
-        """Return the formulation that was measured to be the fastest, or is guessed to be.
+        """Return the formulation that `choice` names.
 
         The editor's decisions remember it, where there is something to choose.
+        """
+        form = self.choice(b, problem)
+        if len(self.fitting(problem)) > 1:
+            origin = "" if b.origin is None else str(b.origin.name)
+            b.decisions.note(self.question(problem), form.name, origin)
+        return form
+
+    def choice(self, b: Editor, problem: Problem) -> Formulation[Problem]:
+        """Return the formulation that was measured to be the fastest, or is guessed to be.
+
+        It is not remembered: for what may yet not be written.
         """
         question = self.question(problem)
         name = b.decisions.measured.get(question)
         form = self.guess(problem) if name is None else self.form(name)
         if not form.fits(problem):
             raise InternalError(f"'{form.name}' is not right for {question}")
-        if len(self.fitting(problem)) > 1:
-            b.decisions.note(question, form.name, "" if b.origin is None else str(b.origin.name))
         return form
 
     def write(
