@@ -61,9 +61,9 @@ def scan(
 
     `sequences` share the size of their first axis, which is walked from its end if `backwards`;
     what is stacked then lies in the order of the sequences all the same; `Ways` say it for each.
-    `step` gets the states before and the slices of the sequences, and returns the states after, of the same types and
-    shapes, and what to stack; all of these have to be results of operators of the step, each
-    another one. It may read values of the main graph.
+    `step` gets the states before and the slices of the sequences, and returns the states after, of
+    the same types and shapes, and what to stack; all of these are results of operators of the step,
+    each another one. It may read values of the main graph.
     """
     length = shape_of(sequences[0])[0]
     body = ir.Graph([], [], nodes=[], opset_imports=b.model.opset_imports, name=f"{b.scope}step")

@@ -81,7 +81,11 @@ class _Operand:
 def fuse_operands(editor: Editor, node: ir.Node) -> str | None:
     """MatMul(Transpose(A) * c, B) -> FusedMatMul(A, B, transA=1, alpha=c)."""
     together = _is_one_batch(node)
-    operands = [_stripped(value, together) for value in node.inputs if value is not None]
+    operands = [
+        _stripped(value, together) if _is_made_beside(value, node) else _Operand(value)
+        for value in node.inputs
+        if value is not None
+    ]
     if all(operand == _Operand(operand.value) for operand in operands):
         return "no operand is transposed or scaled"
     if any(not _is_float_matrix(operand.value) for operand in operands):
@@ -93,6 +97,15 @@ def fuse_operands(editor: Editor, node: ir.Node) -> str | None:
         flags |= {name: int(item.heads) for name, item in zip(_BATCHES, operands, strict=True)}
     _put(editor, node, values, flags, alpha)
     return None
+
+
+def _is_made_beside(value: ir.Value, node: ir.Node) -> bool:
+    """Tell whether `value` is made in the graph of `node`.
+
+    What is transposed outside of a Scan is transposed once, not in every step.
+    """
+    maker = value.producer()
+    return maker is not None and maker.graph is node.graph
 
 
 def _is_one_batch(node: ir.Node) -> bool:
@@ -337,7 +350,7 @@ def absorb_inputs(editor: Editor, node: ir.Node) -> str | None:
     inputs, flags = list(node.inputs), {}
     for index, flag in enumerate(("transA", "transB")):
         inner = made_by(inputs[index], "Transpose")
-        if inner is not None and _turns(inner):
+        if inner is not None and _turns(inner) and inner.graph is node.graph:
             inputs[index] = inner.inputs[0]
             flags[flag] = 1 - int_attribute(node, flag)
     if not flags:

@@ -43,13 +43,17 @@ class RulePass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model` in place, subgraphs included."""
-        editor = Editor(model)
+        editor = self.editor(model)
         modified = False
         for graph in tuple(model.graphs()):
             for node in tuple(graph):
                 if node.domain == self.domain and node.graph is not None:
                     modified |= self._offer(editor, node)
         return ir.passes.PassResult(model, modified=modified)
+
+    def editor(self, model: ir.Model) -> Editor:
+        """Return what the rules edit `model` with."""
+        return Editor(model)
 
     def _offer(self, editor: Editor, node: ir.Node) -> bool:
         rules = self.rules.get(node.op_type, ())

@@ -33,10 +33,10 @@ from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,
     CHOSEN_BRANCHES,
-    KEEP_FOR_GRADIENTS,
     LEGALIZE,
     LEGALIZE_TRAINING,
-    LOWER_KEPT,
+    keep_for_gradients,
+    lower_kept,
 )
 from sambac.passes.runner import PassContext, operators_in
 
@@ -178,11 +178,11 @@ def _differentiate(
     """Append the backward pass, for which layers keep what takes long to compute anew."""
     exact = options.precision == "float32" and not options.number_rules
     if exact and not options.recompute:
-        passes.run(model, KEEP_FOR_GRADIENTS)
+        passes.run(model, keep_for_gradients(passes.decisions))
     gradients = add_gradients(
         model, starts, ends, apart=options.balance, decisions=passes.decisions
     )
-    passes.run(model, LOWER_KEPT)
+    passes.run(model, lower_kept(passes.decisions))
     return gradients
 
 

@@ -8,8 +8,10 @@ from types import MappingProxyType
 from .filters import FILTER_GRADIENT
 from .formulations import AnyPoint
 from .gathering import CONVOLUTION
+from .recurrent_layer import RECURRENT_LAYERS
 from .spreading import DATA_GRADIENT
 
 CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({
-    point.name: point for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT)
+    point.name: point
+    for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT, *RECURRENT_LAYERS.values())
 })  # fmt: skip
