@@ -11,7 +11,11 @@ from .gathering import CONVOLUTION
 from .recurrent_layer import RECURRENT_LAYERS
 from .spreading import DATA_GRADIENT
 
-CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({
-    point.name: point
-    for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT, *RECURRENT_LAYERS.values())
-})  # fmt: skip
+_POINTS: tuple[AnyPoint, ...] = (
+    CONVOLUTION,
+    FILTER_GRADIENT,
+    DATA_GRADIENT,
+    *RECURRENT_LAYERS.values(),
+)
+
+CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({point.name: point for point in _POINTS})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import prod
+from math import ceil, prod
 from types import MappingProxyType
 
 import onnx_ir as ir
@@ -17,7 +17,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, redirect
 
-from .formulations import ChoicePoint, Formulation, Sizes
+from .formulations import ChoicePoint, Formulation, Sizes, product
 from .recurrent import OUTPUTS, STYLE, part, recurrent_rule
 from .recurrent_cell import concat
 from .recurrent_kept import KEPT, Walked, Weights, walk_forth
@@ -26,6 +26,19 @@ from .rules import dtype_of, operand, reshape, zeros
 
 FIELDS = ("sequence", "hidden", "directions")
 _GATES: Mapping[str, int] = MappingProxyType({"GRU": 3, "LSTM": 4})
+
+
+_CALL = 1500  # for each operator of a step
+_CALLS: Mapping[str, int] = MappingProxyType({"GRU": 16, "LSTM": 17})
+_CALLS_TOGETHER: Mapping[str, int] = MappingProxyType({"GRU": 26, "LSTM": 23})
+_PACKED = 0.1  # for each weight of a step that is put in order for a product
+_FAR = 0.22  # the same of weights that no longer stay in a cache
+_NEAR = 2**17  # as many weights do
+_COLUMNS = 16  # products work on so many columns at once
+_TURNED = 0.45  # for each element of a step that is transposed, forth and back
+_TURNS: Mapping[str, int] = MappingProxyType({"GRU": 11, "LSTM": 10})
+"""How many times the elements of a hidden state these are."""
+_BESIDE = 2.0  # for each element of a step's gates that is put beside those of another direction
 
 
 @dataclass(frozen=True)
@@ -185,7 +198,19 @@ def _trained(name: str, b: Editor, of: Recurrence, *operands: ir.Value) -> ir.Va
 
 
 def _cost(style: Style, of: Recurrence) -> float:
-    return 0.0 if style == Style() else 1.0
+    """Return the cost of all steps, forth and back, but for what all formulations have."""
+    weights, sums = of.gates * of.hidden, of.batch * of.gates
+    scans = 1 if style.together else of.directions
+    near = weights * (of.directions if style.together else 1) <= _NEAR
+    calls = _CALL * scans * (_CALLS_TOGETHER if style.together else _CALLS)[of.op_type]
+    if style.columns:
+        rows = _COLUMNS * ceil(of.batch / _COLUMNS)
+        turned = _TURNS[of.op_type] * of.batch * of.hidden
+        each = 2 * product(weights * rows) + _TURNED * turned
+    else:
+        each = 2 * (product(weights * of.batch) + (_PACKED if near else _FAR) * weights)
+    beside = _BESIDE * of.directions * sums if style.together else 0
+    return of.steps * (of.directions * each + beside + calls)
 
 
 def _fits(style: Style, of: Recurrence) -> bool:
