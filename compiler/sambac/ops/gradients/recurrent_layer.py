@@ -28,7 +28,7 @@ FIELDS = ("sequence", "hidden", "directions")
 _GATES: Mapping[str, int] = MappingProxyType({"GRU": 3, "LSTM": 4})
 
 
-_CALL = 1500  # for each operator of a step
+_CALL = 1200  # for each operator of a step
 _CALLS: Mapping[str, int] = MappingProxyType({"GRU": 16, "LSTM": 17})
 _CALLS_TOGETHER: Mapping[str, int] = MappingProxyType({"GRU": 26, "LSTM": 23})
 _PACKED = 0.1  # for each weight of a step that is put in order for a product
@@ -38,7 +38,7 @@ _COLUMNS = 16  # products work on so many columns at once
 _TURNED = 0.45  # for each element of a step that is transposed, forth and back
 _TURNS: Mapping[str, int] = MappingProxyType({"GRU": 11, "LSTM": 10})
 """How many times the elements of a hidden state these are."""
-_BESIDE = 2.0  # for each element of a step's gates that is put beside those of another direction
+_BESIDE = 2.5  # for each element of a step's gates that is put beside those of another direction
 
 
 @dataclass(frozen=True)
