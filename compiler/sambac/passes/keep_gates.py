@@ -65,11 +65,12 @@ def lower_kept_gates(editor: Editor, node: ir.Node) -> str | None:
     return replace(editor, node)
 
 
-class _LayerPass(RulePass):
+@dataclass(frozen=True)
+class LayerPass(RulePass):
     """A pass over recurrent layers, in formulations as `decisions` say."""
 
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {}
-    decisions: Decisions
+    decisions: Decisions = field(default_factory=Decisions)
 
     def editor(self, model: ir.Model) -> Editor:
         """Return what the rules edit with."""
@@ -77,7 +78,7 @@ class _LayerPass(RulePass):
 
 
 @dataclass(frozen=True)
-class KeepGates(_LayerPass):
+class KeepGates(LayerPass):
     """Let recurrent layers give out what their gradient rules would compute anew."""
 
     name: ClassVar[str] = "keep_gates"
@@ -85,11 +86,10 @@ class KeepGates(_LayerPass):
         "GRU": (keep_gates,),
         "LSTM": (keep_gates,),
     }
-    decisions: Decisions = field(default_factory=Decisions)
 
 
 @dataclass(frozen=True)
-class LowerKeptGates(_LayerPass):
+class LowerKeptGates(LayerPass):
     """Run layers that give out gates step by step, and let others be as they were."""
 
     name: ClassVar[str] = "lower_kept_gates"
@@ -97,4 +97,3 @@ class LowerKeptGates(_LayerPass):
         "GRU": (lower_kept_gates,),
         "LSTM": (lower_kept_gates,),
     }
-    decisions: Decisions = field(default_factory=Decisions)

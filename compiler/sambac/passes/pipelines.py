@@ -10,15 +10,13 @@
 
 and around differentiation
 
-    LEGALIZE_TRAINING, CHOSEN_BRANCHES, BEFORE_GRADIENTS, keep_for_gradients, lower_kept,
+    LEGALIZE_TRAINING, CHOSEN_BRANCHES, BEFORE_GRADIENTS, KEEP_FOR_GRADIENTS, LOWER_KEPT,
     AFTER_GRADIENTS
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-
-from sambac.graph.decisions import Decisions
 
 from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
@@ -214,20 +212,10 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
     PoolBeforeRelu(),
 )
 
-
-def keep_for_gradients(decisions: Decisions) -> tuple[Pass, ...]:
-    """Return the first half of one rewriting around differentiation.
-
-    Between the halves operators have outputs that ONNX does not know. For where time counts more
-    than memory, and numbers are not rounded; layers have formulations as `decisions` say.
-    """
-    return (KeepGates(decisions), KeepStatistics())
-
-
-def lower_kept(decisions: Decisions) -> tuple[Pass, ...]:
-    """Return the second half, with the same `decisions`."""
-    return (LowerKeptGates(decisions), LowerKeptStatistics())
-
+# The two halves of one rewriting around differentiation: between them operators have outputs that
+# ONNX does not know. For where time counts more than memory, and numbers are not rounded.
+KEEP_FOR_GRADIENTS: tuple[Pass, ...] = (KeepGates(), KeepStatistics())
+LOWER_KEPT: tuple[Pass, ...] = (LowerKeptGates(), LowerKeptStatistics())
 
 # What has a gradient rule as one operator, and runs faster as several.
 AFTER_GRADIENTS: tuple[Pass, ...] = (LowerCrossEntropy(),)

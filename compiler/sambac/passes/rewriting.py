@@ -126,6 +126,15 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
 
 
+def made_beside(value: ir.Value, node: ir.Node) -> bool:
+    """Tell whether a node of the graph of `node` makes the value.
+
+    What is made outside of the body of a Scan is made once, not in every step.
+    """
+    maker = value.producer()
+    return maker is not None and maker.graph is node.graph
+
+
 def has_one_reader(value: ir.Value) -> bool:
     """Tell whether exactly one node input reads the value, and no graph gives it out."""
     return len(value.uses()) == 1 and not value.is_graph_output()

@@ -35,7 +35,7 @@ from .recurrent_cell import (
     sigmoid_slope,
     tanh_slope,
 )
-from .recurrent_walk import JointStep, Kinds, Walk
+from .recurrent_walk import JointStep, Kinds, LayerWalk
 from .rules import zeros
 
 
@@ -67,14 +67,14 @@ class KeptCell:
     names: tuple[str, ...]
     states: tuple[int, ...]
     stacks: int
-    forth: Callable[[Editor, Walk, ir.Value, Sequence[Weights]], tuple[Kinds, JointStep]]
+    forth: Callable[[Editor, LayerWalk, ir.Value, Sequence[Weights]], tuple[Kinds, JointStep]]
     hidden: Callable[[Editor, Values], ir.Value]
-    back: Callable[[Editor, Walk, Values], tuple[Values, _StepBack]]
-    gates: Callable[[Editor, Walk, Values], tuple[GateGradients, GateGradients]]
+    back: Callable[[Editor, LayerWalk, Values], tuple[Values, _StepBack]]
+    gates: Callable[[Editor, LayerWalk, Values], tuple[GateGradients, GateGradients]]
 
 
 def _lstm_forth(
-    b: Editor, walk: Walk, x: ir.Value, weights: Sequence[Weights]
+    b: Editor, walk: LayerWalk, x: ir.Value, weights: Sequence[Weights]
 ) -> tuple[Kinds, JointStep]:
     def from_x(each: Weights) -> ir.Value:
         bias = each.wb
@@ -100,7 +100,7 @@ def _lstm_hidden(b: Editor, kept: Values) -> ir.Value:
     return b.op("Mul", kept[1], kept[5])
 
 
-def _lstm_back(b: Editor, walk: Walk, kept: Values) -> tuple[Values, _StepBack]:
+def _lstm_back(b: Editor, walk: LayerWalk, kept: Values) -> tuple[Values, _StepBack]:
     i, o, f, g, m, s = kept
     by_i = b.op("Mul", g, sigmoid_slope(b, i))
     by_o = b.op("Mul", _lstm_hidden(b, kept), one_minus(b, o))
@@ -120,13 +120,13 @@ def _lstm_back(b: Editor, walk: Walk, kept: Values) -> tuple[Values, _StepBack]:
     return [factors, h_to_c, f], step
 
 
-def _lstm_gates(b: Editor, walk: Walk, stacks: Values) -> tuple[GateGradients, GateGradients]:
+def _lstm_gates(b: Editor, walk: LayerWalk, stacks: Values) -> tuple[GateGradients, GateGradients]:
     gates = walk.gradients(b, stacks[0])
     return gates, gates
 
 
 def _gru_forth(
-    b: Editor, walk: Walk, x: ir.Value, weights: Sequence[Weights]
+    b: Editor, walk: LayerWalk, x: ir.Value, weights: Sequence[Weights]
 ) -> tuple[Kinds, JointStep]:
     def halves(value: ir.Value) -> Values:
         hidden = shape_of(value)[0] // 3
@@ -163,7 +163,7 @@ def _gru_hidden(b: Editor, kept: Values) -> ir.Value:
     return b.op("Add", kept[2], kept[4])
 
 
-def _gru_back(b: Editor, walk: Walk, kept: Values) -> tuple[Values, _StepBack]:
+def _gru_back(b: Editor, walk: LayerWalk, kept: Values) -> tuple[Values, _StepBack]:
     z, r, n, q, d = kept
     by_z = b.op("Mul", d, one_minus(b, z))
     by_n = b.op("Mul", one_minus(b, z), tanh_slope(b, n))
@@ -182,7 +182,7 @@ def _gru_back(b: Editor, walk: Walk, kept: Values) -> tuple[Values, _StepBack]:
     return [factors, by_n, z], step
 
 
-def _gru_gates(b: Editor, walk: Walk, stacks: Values) -> tuple[GateGradients, GateGradients]:
+def _gru_gates(b: Editor, walk: LayerWalk, stacks: Values) -> tuple[GateGradients, GateGradients]:
     from_h, dn = stacks
     axis = walk.gates + 1
     hidden = shape_of(dn)[axis]
@@ -224,7 +224,11 @@ class Walked:
 
 
 def walk_forth(
-    b: Editor, walk: Walk, cell: KeptCell, x: ir.Value, directions: Sequence[tuple[Weights, Values]]
+    b: Editor,
+    walk: LayerWalk,
+    cell: KeptCell,
+    x: ir.Value,
+    directions: Sequence[tuple[Weights, Values]],
 ) -> Walked:
     """Run the directions of `walk` over x, each with its weights and the states it begins with."""
     kinds, step = cell.forth(b, walk, x, [weights for weights, _ in directions])
@@ -238,7 +242,7 @@ def walk_forth(
 
 
 def walk_back(
-    b: Editor, walk: Walk, cell: KeptCell, layers: Sequence[RecurrentLayer], kept: Values
+    b: Editor, walk: LayerWalk, cell: KeptCell, layers: Sequence[RecurrentLayer], kept: Values
 ) -> list[CellGradients]:
     """Return the gradients of the directions of `walk` from what they kept."""
     common, step = cell.back(b, walk, kept)
@@ -255,7 +259,7 @@ def walk_back(
     starts = [walk.joined(b, [walk.laid(b, _last(b, each)) for each in layers])]
     if len(cell.states) > 1:
         starts.append(walk.joined(b, [walk.laid(b, each.dy_c) for each in layers]))
-    first, stacks = walk.back_again(b, body, starts, common, own, kinds=cell.stacks)
+    first, stacks = walk.back_again(b, body, starts, (common, own), kinds=cell.stacks)
     firsts = [[walk.laid(b, part) for part in walk.apart(b, each)] for each in first]
     made = []
     for d, layer in enumerate(layers):
@@ -275,7 +279,7 @@ def _last(b: Editor, layer: RecurrentLayer) -> ir.Value:
     return b.op("Add", layer.dy_h, row)
 
 
-def _before(b: Editor, walk: Walk, layer: RecurrentLayer) -> ir.Value:
+def _before(b: Editor, walk: LayerWalk, layer: RecurrentLayer) -> ir.Value:
     """Return the gradients that each step's state before it gets as the result of a step."""
     assert layer.dy is not None
     none = zeros(b, layer.x.dtype, shape_of(layer.dy_h))

@@ -21,7 +21,7 @@ from .formulations import ChoicePoint, Formulation, Sizes, product
 from .recurrent import OUTPUTS, STYLE, part, recurrent_rule
 from .recurrent_cell import concat
 from .recurrent_kept import KEPT, Walked, Weights, walk_forth
-from .recurrent_walk import STYLES, Style, Walk, walks
+from .recurrent_walk import STYLES, LayerWalk, Style, walks
 from .rules import dtype_of, operand, reshape, zeros
 
 FIELDS = ("sequence", "hidden", "directions")
@@ -146,7 +146,7 @@ def replace(b: Editor, node: ir.Node) -> str | None:
     return None
 
 
-def _walked(b: Editor, node: ir.Node, walk: Walk) -> Walked:
+def _walked(b: Editor, node: ir.Node, walk: LayerWalk) -> Walked:
     """Run the directions of `walk` step by step."""
     cell, x = KEPT[node.op_type], operand(node, 0)
     shape = (shape_of(x)[1], shape_of(operand(node, 2))[2])

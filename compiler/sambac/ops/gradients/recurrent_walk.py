@@ -48,7 +48,7 @@ STYLES: Mapping[str, Style] = MappingProxyType({
 
 
 @dataclass(frozen=True)
-class Walk:
+class LayerWalk:
     """Directions `numbers` of a layer in one Scan; each of them may go `backwards`.
 
     What they have in common lies in the order in which the first of them meets the steps of the
@@ -132,9 +132,13 @@ class Walk:
         return scan(b, body, states, [each for kind in kinds for each in kind], backwards=ways)
 
     def back_again(
-        self, b: Editor, step: ApartStep, states: Values, common: Values, own: Values, *, kinds: int
+        self, b: Editor, step: ApartStep, states: Values, sequences: Kinds, *, kinds: int
     ) -> tuple[Values, Kinds]:
-        """Run `step` from the last step to the first; each direction gives so many stacks."""
+        """Run `step` from the last step to the first; each direction gives so many stacks.
+
+        `sequences` are what all directions have in common, and what each has of its own.
+        """
+        common, own = sequences
         count = len(self.numbers)
 
         def body(b: Editor, before: Values, at: Values) -> tuple[Values, Values]:
@@ -142,20 +146,19 @@ class Walk:
             return after, [each for kind in given for each in kind]
 
         lead, *_ = later = tuple(not back for back in self.backwards)
-        sequences = (lead,) * len(common) + (later if own else ())
-        ways = Ways(sequences, later * kinds)
+        ways = Ways((lead,) * len(common) + (later if own else ()), later * kinds)
         last, stacks = scan(b, body, states, [*common, *own], backwards=ways)
         return last, [stacks[k : k + count] for k in range(0, len(stacks), count)]
 
 
-def walks(node: ir.Node, style: Style) -> list[Walk]:
+def walks(node: ir.Node, style: Style) -> list[LayerWalk]:
     """Return how the directions of a layer are walked."""
     count = shape_of(operand(node, 2))[0]
     reverse = text_attribute(node, "direction", "forward") == "reverse"
     backwards = (reverse, True)[:count]
     if style.together:
-        return [Walk(tuple(range(count)), backwards, style.columns)]
-    return [Walk((d,), (back,), style.columns) for d, back in enumerate(backwards)]
+        return [LayerWalk(tuple(range(count)), backwards, style.columns)]
+    return [LayerWalk((d,), (back,), style.columns) for d, back in enumerate(backwards)]
 
 
 def _turned(b: Editor, sequence: ir.Value) -> ir.Value:
