@@ -26,6 +26,7 @@ from sambac.ops.gradients.choice_points import CHOICE_POINTS
 from sambac.ops.gradients.convolution_sizes import Convolution
 from sambac.ops.gradients.formulations import AnyPoint, ChoicePoint, Formulation, parse_sizes
 from sambac.ops.gradients.products import MatrixProduct
+from sambac.ops.gradients.recurrent_layer import Recurrence
 from sambac.tuning.host import block_of_channels, empty_model
 from sambac.tuning.measuring import candidate_model
 
@@ -103,19 +104,64 @@ def matrix_product(of: MatrixProduct, left: torch.Tensor, right: torch.Tensor) -
     return a @ b
 
 
+RECURRENCES = [
+    "sequence 4x3x5, hidden 2",
+    "sequence 1x2x3, hidden 4",
+    "sequence 5x16x3, hidden 6, directions 2",
+    "sequence 3x1x1, hidden 1, directions 2",
+]
+ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
+"""PyTorch's gates, each as a number of ONNX's."""
+
+
+def recurrent_layer(of: Recurrence, *operands: torch.Tensor) -> torch.Tensor:
+    """Y of PyTorch's layer and its gradients, flat."""
+    *given, dy = operands
+    leaves = [each.clone().requires_grad_() for each in given]
+    x, w, r, b, *states = leaves
+
+    def gates(value: torch.Tensor) -> torch.Tensor:
+        parts = value.chunk(len(ORDER[of.op_type]))
+        return torch.cat([parts[number] for number in ORDER[of.op_type]])
+
+    both = of.directions == 2
+    layer = getattr(torch.nn, of.op_type)(of.inputs, of.hidden, bidirectional=both).double()
+    weights = {}
+    for d, end in enumerate(("", "_reverse")[: of.directions]):
+        wb, rb = b[d].chunk(2)
+        for name, value in (
+            ("weight_ih", w[d]),
+            ("weight_hh", r[d]),
+            ("bias_ih", wb),
+            ("bias_hh", rb),
+        ):
+            weights[f"{name}_l0{end}"] = gates(value)
+    start = tuple(states) if of.op_type == "LSTM" else states[0]
+    y, _ = torch.func.functional_call(layer, weights, (x, start))
+    apart = y.unflatten(2, (of.directions, of.hidden)).transpose(1, 2)
+    found = torch.autograd.grad((apart * dy).sum(), leaves)
+    return torch.cat([each.detach().flatten() for each in (apart, *found)])
+
+
 SIZES: Mapping[str, list[str]] = {
+    "GRU layer": RECURRENCES,
+    "LSTM layer": RECURRENCES,
     "filter gradient": CONVOLUTIONS,
     "data gradient": [*CONVOLUTIONS, *STRIDED, *VOLUMES],
     "convolution": [*CONVOLUTIONS, *VOLUMES],
     "matrix product": PRODUCTS,
 }
 EXACT: Mapping[str, Callable[..., torch.Tensor]] = {
+    "GRU layer": recurrent_layer,
+    "LSTM layer": recurrent_layer,
     "filter gradient": filter_gradient,
     "data gradient": data_gradient,
     "convolution": convolution,
     "matrix product": matrix_product,
 }
 MAY_BE_NOTHING: Mapping[str, tuple[str, ...]] = {
+    "GRU layer": ("batch", "hidden"),
+    "LSTM layer": ("batch", "hidden"),
     "filter gradient": ("batch", "channels"),
     "data gradient": ("batch", "channels"),
     "convolution": ("batch", "channels"),
@@ -282,6 +328,9 @@ def test_columns_in_pieces_are_the_same(pieces: int, monkeypatch: pytest.MonkeyP
             "rows 256, terms 1024, columns 64, turned 1x0",
             "transposed product, right operand turned first",
         ),
+        ("LSTM layer", "sequence 128x8x64, hidden 64, directions 2", "both directions at once"),
+        ("LSTM layer", "sequence 32x32x128, hidden 64", "rows"),
+        ("LSTM layer", "sequence 32x16x256, hidden 256", "columns"),
     ],
 )
 def test_sizes_choose_what_was_measured_to_be_fast(point: str, sizes: str, name: str) -> None:

@@ -43,13 +43,17 @@ class RulePass(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite `model` in place, subgraphs included."""
-        editor = Editor(model)
+        editor = self.editor(model)
         modified = False
         for graph in tuple(model.graphs()):
             for node in tuple(graph):
                 if node.domain == self.domain and node.graph is not None:
                     modified |= self._offer(editor, node)
         return ir.passes.PassResult(model, modified=modified)
+
+    def editor(self, model: ir.Model) -> Editor:
+        """Return what the rules edit `model` with."""
+        return Editor(model)
 
     def _offer(self, editor: Editor, node: ir.Node) -> bool:
         rules = self.rules.get(node.op_type, ())
@@ -120,6 +124,15 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """Return the node that computes `value` if it is one of the given ONNX operators."""
     node = value.producer() if value is not None else None
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
+
+
+def made_beside(value: ir.Value, node: ir.Node) -> bool:
+    """Tell whether a node of the graph of `node` makes the value.
+
+    What is made outside of the body of a Scan is made once, not in every step.
+    """
+    maker = value.producer()
+    return maker is not None and maker.graph is node.graph
 
 
 def has_one_reader(value: ir.Value) -> bool:

@@ -13,7 +13,7 @@ The stages in order:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import onnx_ir as ir
@@ -24,10 +24,13 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.facts import Roles, State, StepFacts
 from sambac.frontend import Source
+from sambac.graph.decisions import Decisions
 from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
+from sambac.passes.base import Pass
 from sambac.passes.check_kernels import require_one_type
 from sambac.passes.inline_functions import InlineFunctions
+from sambac.passes.keep_gates import LayerPass
 from sambac.passes.names_and_order import SortNodes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
@@ -178,12 +181,20 @@ def _differentiate(
     """Append the backward pass, for which layers keep what takes long to compute anew."""
     exact = options.precision == "float32" and not options.number_rules
     if exact and not options.recompute:
-        passes.run(model, KEEP_FOR_GRADIENTS)
+        passes.run(model, _decided(KEEP_FOR_GRADIENTS, passes.decisions))
     gradients = add_gradients(
         model, starts, ends, apart=options.balance, decisions=passes.decisions
     )
-    passes.run(model, LOWER_KEPT)
+    passes.run(model, _decided(LOWER_KEPT, passes.decisions))
     return gradients
+
+
+def _decided(steps: Iterable[Pass], decisions: Decisions) -> tuple[Pass, ...]:
+    """Return `steps`, of which those that choose do as `decisions` say."""
+    return tuple(
+        replace(step, decisions=decisions) if isinstance(step, LayerPass) else step
+        for step in steps
+    )
 
 
 def _parts(

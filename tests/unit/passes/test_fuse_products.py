@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import sambac
 import sambarun
+from sambac.graph.control_flow import Values, scan
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import all_nodes
+from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
+from sambac.passes.runner import PassContext
+from sambac.tuning.host import empty_model
 
 _MODEL = """
 <ir_version: 10, opset_import: ["" : 23]>
@@ -91,3 +98,25 @@ def test_attention_reads_heads_where_they_are(batch: int, transposes: int) -> No
     exact = np.einsum("bhst,bthd->bshd", shares, v).reshape(batch, 7, 12)
     with sambarun.load(program, threads=1) as executable:
         np.testing.assert_allclose(executable.run(feeds)["y"], exact, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_what_is_transposed_before_a_scan_is_transposed_once(op: str) -> None:
+    model = empty_model()
+    b = Editor(model)
+    w, x = (
+        b.input(name, ir.DataType.FLOAT, shape) for name, shape in (("w", (3, 3)), ("x", (4, 3, 2)))
+    )
+    turned = b.op("Transpose", w, perm=[1, 0])
+
+    def step(b: Editor, states: Values, at: Values) -> tuple[Values, Values]:
+        made = b.op("Max", b.op(op, turned, states[0]), at[0])
+        return [made], [b.op("Identity", made)]
+
+    _, (y,) = scan(b, step, [b.op("Squeeze", b.op("Slice", x, [0], [1], [0]), [0])], [x])
+    model.graph.outputs.append(b.named(y, "y"))
+    PassContext().run(model, (*SIMPLIFY, *SELECT_TRAINING_KERNELS))
+    (loop,) = (node for node in all_nodes(model.graph) if node.op_type == "Scan")
+    product, *_ = loop.attributes["body"].as_graph()
+    assert (product.op_type, product.attributes.get("transA")) == (op, None)
+    assert "Transpose" in [node.op_type for node in model.graph]

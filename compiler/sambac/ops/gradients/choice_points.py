@@ -9,8 +9,15 @@ from .filters import FILTER_GRADIENT
 from .formulations import AnyPoint
 from .gathering import CONVOLUTION
 from .products import PRODUCT
+from .recurrent_layer import RECURRENT_LAYERS
 from .spreading import DATA_GRADIENT
 
-CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({
-    point.name: point for point in (CONVOLUTION, FILTER_GRADIENT, DATA_GRADIENT, PRODUCT)
-})  # fmt: skip
+_POINTS: tuple[AnyPoint, ...] = (
+    CONVOLUTION,
+    FILTER_GRADIENT,
+    DATA_GRADIENT,
+    PRODUCT,
+    *RECURRENT_LAYERS.values(),
+)
+
+CHOICE_POINTS: Mapping[str, AnyPoint] = MappingProxyType({point.name: point for point in _POINTS})

@@ -19,8 +19,18 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .recurrent_cell import CellGradients, Lengths, RecurrentLayer, concat, one_minus, shifted
-from .rules import column_sums, flatten, operand, zeros
+from .recurrent_cell import (
+    CellGradients,
+    GateGradients,
+    Lengths,
+    RecurrentLayer,
+    concat,
+    one_minus,
+    shifted,
+)
+from .recurrent_kept import KEPT, walk_back
+from .recurrent_walk import STYLES, walks
+from .rules import operand, zeros
 
 Cell: TypeAlias = Callable[[Editor, RecurrentLayer], CellGradients]
 Direction: TypeAlias = tuple[RecurrentLayer, CellGradients]
@@ -28,12 +38,8 @@ Direction: TypeAlias = tuple[RecurrentLayer, CellGradients]
 OUTPUTS: Mapping[str, int] = MappingProxyType({"GRU": 2, "LSTM": 3, "RNN": 2})
 """How many outputs operators have in ONNX."""
 
-KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({
-    "GRU": ("z", "r", "n", "q"),
-    "LSTM": ("i", "o", "f", "g", "c"),
-    "RNN": (),
-})  # fmt: skip
-"""What they may have besides, for each direction: what gradients read, `[steps, batch, hidden]`."""
+STYLE = "formulation"
+"""The attribute of a layer that keeps what its gradients read: how it is walked."""
 
 
 def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
@@ -43,10 +49,11 @@ def recurrent_rule(cells: Callable[[ir.Node], Sequence[Cell]]) -> GradientRule:
         b: Editor, node: ir.Node, incoming: Sequence[ir.Value | None]
     ) -> Sequence[InputGradient | None]:
         parts = _CellParts(b, node, incoming)
-        directions = []
-        for number, cell in enumerate(cells(node)):
-            layer = parts.layer(number)
-            directions.append((layer, cell(b, layer)))
+        if STYLE in node.attributes:
+            directions = _of_kept(parts, node)
+        else:
+            layers = [(parts.layer(number), cell) for number, cell in enumerate(cells(node))]
+            directions = [(layer, cell(b, layer)) for layer, cell in layers]
         makers: list[InputGradient | None] = [
             partial(_of_x, parts, directions),
             partial(_joined, b, [partial(_of_w, b, part) for part in directions]),
@@ -90,11 +97,12 @@ class _CellParts:
             return sequence
         return self.b.op("ReverseSequence", sequence, self._lens, time_axis=0, batch_axis=1)
 
-    def layer(self, number: int) -> RecurrentLayer:
-        """Return direction `number`."""
+    def layer(self, number: int, y: ir.Value | None = None) -> RecurrentLayer:
+        """Return direction `number`, whose hidden states are `y` if that is known."""
         b = self.b
         backwards = self.is_backwards(number) and self._lens is None
-        y = self.turn(part(b, self._y, number, axis=1), number)
+        if y is None:
+            y = self.turn(part(b, self._y, number, axis=1), number)
         wb, rb = self._halves(3, number)
         initial_h = self._state(self._inputs[5], number)
         return RecurrentLayer(
@@ -112,7 +120,6 @@ class _CellParts:
             initial_c=self._state(self._inputs[6], number),
             dy_c=self._state(self._dy_c, number),
             peepholes=self._peepholes(number),
-            kept=self._kept(number),
         )
 
     def _state(self, value: ir.Value | None, number: int) -> ir.Value:
@@ -137,11 +144,6 @@ class _CellParts:
         own = part(self.b, value, number)
         return self.b.ops("Split", own, outputs=3, axis=0, num_outputs=3)
 
-    def _kept(self, number: int) -> tuple[ir.Value, ...]:
-        count = len(KEPT[self._node.op_type])
-        begin = OUTPUTS[self._node.op_type] + number * count
-        return tuple(self._node.outputs[begin : begin + count])
-
     def _masks(self, lens: ir.Value) -> Lengths:
         steps, batch, _ = shape_of(self.x)
         numbers = np.arange(steps, dtype=np.int64).reshape(steps, 1, 1)
@@ -150,11 +152,25 @@ class _CellParts:
         return Lengths(within, one_minus(self.b, within))
 
 
+def _of_kept(parts: _CellParts, node: ir.Node) -> list[Direction]:
+    """Return the directions of a layer that keeps what its gradients read."""
+    b, cell = parts.b, KEPT[node.op_type]
+    style = STYLES[node.attributes[STYLE].as_string()]
+    kept = list(node.outputs[OUTPUTS[node.op_type] :])
+    found: list[Direction] = []
+    for walk in walks(node, style):
+        mine, kept = kept[: len(cell.names)], kept[len(cell.names) :]
+        ys = walk.sequences(b, cell.hidden(b, mine))
+        layers = [parts.layer(d, y) for d, y in zip(walk.numbers, ys, strict=True)]
+        found += zip(layers, walk_back(b, walk, cell, layers, mine), strict=True)
+    return found
+
+
 def _of_x(parts: _CellParts, directions: Sequence[Direction]) -> ir.Value:
     """dX = dgates W, summed over the directions."""
     b = parts.b
     gradients = [
-        parts.turn(b.op("MatMul", cell.gates, layer.w), number)
+        parts.turn(cell.gates.times(b, layer.w), number)
         for number, (layer, cell) in enumerate(directions)
     ]
     return reduce(partial(b.op, "Add"), gradients)
@@ -163,20 +179,20 @@ def _of_x(parts: _CellParts, directions: Sequence[Direction]) -> ir.Value:
 def _of_w(b: Editor, direction: Direction) -> ir.Value:
     """dW = dgates^T X over all steps."""
     layer, cell = direction
-    return _outer(b, cell.gates, layer.x)
+    return cell.gates.outer(b, layer.x)
 
 
 def _of_r(b: Editor, direction: Direction) -> ir.Value:
     """dR = dgates^T h' over all steps, where ' marks the step before."""
     _, cell = direction
-    return concat(b, [_outer(b, gates, states) for gates, states in cell.recurrent], 0)
+    return concat(b, [gates.outer(b, states) for gates, states in cell.recurrent], 0)
 
 
 def _of_b(b: Editor, direction: Direction) -> ir.Value:
     """dB: the gradients of the gates summed over steps and batch, for each of the two biases."""
     _, cell = direction
-    from_x = _summed(b, cell.gates)
-    from_h = [from_x if gates is cell.gates else _summed(b, gates) for gates, _ in cell.recurrent]
+    from_x = cell.gates.summed(b)
+    from_h = [from_x if gates is cell.gates else gates.summed(b) for gates, _ in cell.recurrent]
     return b.op("Concat", from_x, *from_h, axis=0)
 
 
@@ -184,7 +200,7 @@ def _of_peepholes(b: Editor, direction: Direction) -> ir.Value:
     """dP = dgate c summed over steps and batch."""
     _, cell = direction
     products = [b.op("Mul", gate, state) for gate, state in cell.peepholes]
-    return _summed(b, b.op("Concat", *products, axis=2))
+    return GateGradients(b.op("Concat", *products, axis=2)).summed(b)
 
 
 def _of_h(direction: Direction) -> ir.Value:
@@ -203,16 +219,6 @@ def _of_c(direction: Direction) -> ir.Value:
 def _joined(b: Editor, makers: Sequence[InputGradient]) -> ir.Value:
     """Return what the directions give, along a new first axis."""
     return concat(b, [b.op("Unsqueeze", make(), [0]) for make in makers], 0)
-
-
-def _outer(b: Editor, gates: ir.Value, sequence: ir.Value) -> ir.Value:
-    """Return gates^T sequence, over steps and batch."""
-    return b.op("Gemm", flatten(b, gates, -1), flatten(b, sequence, -1), transA=1)
-
-
-def _summed(b: Editor, sequence: ir.Value) -> ir.Value:
-    """Return the sum over steps and batch."""
-    return column_sums(b, flatten(b, sequence, -1))
 
 
 def part(b: Editor, value: ir.Value, number: int, axis: int = 0) -> ir.Value:

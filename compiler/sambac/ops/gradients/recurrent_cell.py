@@ -20,7 +20,7 @@ import onnx_ir as ir
 from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor, shape_of
 
-from .rules import number, positive
+from .rules import column_sums, flatten, number, positive
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,6 @@ class RecurrentLayer:
     Sequences are `[steps, batch, size]`, states `[batch, hidden]`, weights `[gates * hidden, size]`
     and biases `[gates * hidden]`. `previous` has the hidden state before each step. `backwards`
     ones begin with the last step. `initial_c`, `peepholes` (of i, o, f) and `dy_c` are an LSTM's.
-    `kept` is what the layer gives out besides for its gradients, in the order of `recurrent.KEPT`,
-    or nothing.
     """
 
     x: ir.Value
@@ -59,7 +57,6 @@ class RecurrentLayer:
     initial_c: ir.Value
     dy_c: ir.Value
     peepholes: tuple[ir.Value, ...]
-    kept: tuple[ir.Value, ...]
 
     @property
     def hidden(self) -> int:
@@ -68,16 +65,51 @@ class RecurrentLayer:
 
 
 @dataclass(frozen=True)
+class GateGradients:
+    """The gradients of gates for a whole sequence: `[steps, batch, gates * hidden]`.
+
+    As `columns` they are `[gates * hidden, steps, batch]`.
+    """
+
+    value: ir.Value
+    columns: bool = False
+
+    def outer(self, b: Editor, sequence: ir.Value) -> ir.Value:
+        """Return gates^T sequence, over steps and batch."""
+        right = flatten(b, sequence, -1)
+        if self.columns:
+            return b.op("MatMul", self._flat(b), right)
+        return b.op("Gemm", self._flat(b), right, transA=1)
+
+    def times(self, b: Editor, weights: ir.Value) -> ir.Value:
+        """Return gates weights, `[steps, batch, size]`."""
+        if not self.columns:
+            return b.op("MatMul", self.value, weights)
+        made = b.op("Gemm", self._flat(b), weights, transA=1)
+        return b.op("Reshape", made, [*shape_of(self.value)[1:], -1])
+
+    def summed(self, b: Editor) -> ir.Value:
+        """Return the sum over steps and batch."""
+        if self.columns:
+            return b.op("ReduceSum", self._flat(b), [1], keepdims=0)
+        return column_sums(b, self._flat(b))
+
+    def _flat(self, b: Editor) -> ir.Value:
+        """Return a matrix, one of whose axes is steps and batch."""
+        return flatten(b, self.value, 1 if self.columns else -1)
+
+
+@dataclass(frozen=True)
 class CellGradients:
     """The gradients of one direction's gates for the whole sequence, and of its first states.
 
-    `gates`, `[steps, batch, gates * hidden]`, is the gradient of x W^T; `recurrent` has, for one
+    `gates` is the gradient of x W^T; `recurrent` has, for one
     block of gates after the other, the gradient of its product with R, and what R was multiplied
     with. `peepholes` has the gradients of gates, each with the cell state that it peeped at.
     """
 
-    gates: ir.Value
-    recurrent: tuple[tuple[ir.Value, ir.Value], ...]
+    gates: GateGradients
+    recurrent: tuple[tuple[GateGradients, ir.Value], ...]
     initial_h: ir.Value
     initial_c: ir.Value | None = None
     peepholes: tuple[tuple[ir.Value, ir.Value], ...] = ()
@@ -210,6 +242,7 @@ def rnn(activation: str) -> Callable[[Editor, RecurrentLayer], CellGradients]:
         if activation == "relu":
             slope = b.op("Not", b.op("LessOrEqual", slope, 0.0))
         (dh,), (da,) = walk_back(b, layer, step, [layer.dy_h], {"slope": slope})
-        return CellGradients(da, ((da, layer.previous),), dh)
+        gates = GateGradients(da)
+        return CellGradients(gates, ((gates, layer.previous),), dh)
 
     return gradients

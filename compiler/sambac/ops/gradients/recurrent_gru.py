@@ -11,6 +11,7 @@ from sambac.graph.editor import Editor
 
 from .recurrent_cell import (
     CellGradients,
+    GateGradients,
     RecurrentLayer,
     both_biases,
     one_minus,
@@ -30,7 +31,7 @@ def gru_reset_after(b: Editor, layer: RecurrentLayer) -> CellGradients:
 
     Every gradient is dh times a factor known beforehand. This is `linear_before_reset=1`.
     """
-    z, r, n, q = layer.kept or _gates(b, layer)
+    z, r, n, q = _gates(b, layer)
     by_z, by_n = _factors(b, layer, z, n)
     by_r = b.op("Mul", b.op("Mul", by_n, q), sigmoid_slope(b, r))
     by_q = b.op("Mul", by_n, r)
@@ -50,7 +51,8 @@ def gru_reset_after(b: Editor, layer: RecurrentLayer) -> CellGradients:
     (dh,), (recurrent, dn) = walk_back(b, layer, step, [layer.dy_h], sequences)
     d_zr, _ = _split(b, layer, recurrent)
     gates = b.op("Concat", d_zr, dn, axis=2)
-    return CellGradients(gates, ((recurrent, layer.previous),), dh)
+    from_h = GateGradients(recurrent)
+    return CellGradients(GateGradients(gates), ((from_h, layer.previous),), dh)
 
 
 def _gates(b: Editor, layer: RecurrentLayer) -> tuple[ir.Value, ...]:
@@ -92,7 +94,8 @@ def gru_reset_before(b: Editor, layer: RecurrentLayer) -> CellGradients:
     }
     (dh,), (d_zr, dn) = walk_back(b, layer, step, [layer.dy_h], sequences)
     gates = b.op("Concat", d_zr, dn, axis=2)
-    return CellGradients(gates, ((d_zr, layer.previous), (dn, s)), dh)
+    recurrent = ((GateGradients(d_zr), layer.previous), (GateGradients(dn), s))
+    return CellGradients(GateGradients(gates), recurrent, dh)
 
 
 def _split(

@@ -12,6 +12,7 @@ from sambac.graph.editor import Editor
 
 from .recurrent_cell import (
     CellGradients,
+    GateGradients,
     RecurrentLayer,
     both_biases,
     kept,
@@ -60,7 +61,8 @@ def lstm(b: Editor, layer: RecurrentLayer) -> CellGradients:
     if layer.peepholes:
         di, do, df, _ = b.ops("Split", dz, outputs=4, axis=2, num_outputs=4)
         peepholes = ((di, gates.before), (do, gates.c), (df, gates.before))
-    return CellGradients(dz, ((dz, layer.previous),), dh, dc, peepholes)
+    made = GateGradients(dz)
+    return CellGradients(made, ((made, layer.previous),), dh, dc, peepholes)
 
 
 def _factors(b: Editor, layer: RecurrentLayer, gates: _Gates) -> dict[str, ir.Value]:
@@ -85,10 +87,7 @@ def _factors(b: Editor, layer: RecurrentLayer, gates: _Gates) -> dict[str, ir.Va
 
 
 def _gates(b: Editor, layer: RecurrentLayer) -> _Gates:
-    """Return the gates and cell states, computed anew where the layer has not kept them."""
-    if layer.kept:
-        i, o, f, g, c = layer.kept
-        return _Gates(i, o, f, g, c, shifted(b, c, layer.initial_c, backwards=layer.backwards))
+    """Compute the gates and cell states anew."""
     from_x = product(b, layer.x, layer.w, both_biases(b, layer))
     z = product(b, layer.previous, layer.r, from_x)
     zi, zo, zf, zg = b.ops("Split", z, outputs=4, axis=2, num_outputs=4)
