@@ -66,6 +66,7 @@ from .spell_neighbours import SpellNeighbours
 from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
 from .sum_products import SumProducts
 from .unsigned_weights import UnsignedWeights
+from .vectors_first import VectorsFirst
 from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
@@ -142,6 +143,7 @@ RIGHT_RESULTS: tuple[Pass, ...] = (
     FullDropouts(),  # onnxruntime refuses some, and takes others out
     KeepPads(),  # onnxruntime gives wrong results
     CastBeforeProducts(),  # the operators end the process
+    VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero
 )
 
