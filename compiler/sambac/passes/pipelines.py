@@ -63,7 +63,14 @@ from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
 from .spell_neighbours import SpellNeighbours
-from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
+from .spell_operands import (
+    ScalarRanges,
+    SpellAxes,
+    SpellMargins,
+    SpellPads,
+    SpellSides,
+    SpellSlices,
+)
 from .sum_products import SumProducts
 from .unsigned_weights import UnsignedWeights
 from .vectors_first import VectorsFirst
@@ -137,6 +144,7 @@ SPARE_ARITHMETIC: tuple[Pass, ...] = (
 RIGHT_RESULTS: tuple[Pass, ...] = (
     SpellAxes(),  # the operators give wrong shapes
     SpellMargins(),  # onnxruntime refuses what comes out
+    SpellPads(),  # the operators give wrong shapes between others
     EmptyResults(),  # some operators fail
     EmptySums(),  # the operators give wrong results
     OpenProducts(),  # the operators leave results unwritten
