@@ -40,6 +40,7 @@ from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
 from .join_linears import JoinLinears
 from .join_pads import JoinPads
+from .keep_deviations import KeepDeviations
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_pads import KeepPads
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
@@ -150,6 +151,7 @@ RIGHT_RESULTS: tuple[Pass, ...] = (
     OpenProducts(),  # the operators leave results unwritten
     FullDropouts(),  # onnxruntime refuses some, and takes others out
     KeepPads(),  # onnxruntime gives wrong results
+    KeepDeviations(),  # likewise
     CastBeforeProducts(),  # the operators end the process
     VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero
