@@ -185,7 +185,8 @@ def test_an_opset_without_bfloat16_is_raised(opset: int, options: sambac.Compile
 @pytest.mark.parametrize("opset", [8, 10])
 def test_numbers_that_were_attributes_keep_the_type_of_what_they_are_for(opset: int) -> None:
     model = onnx.parser.parse_model(f"""
-        <ir_version: 8, opset_import: ["": {opset}]> g (float16[4] x) => (float16[4] y, float16[6] z) {{
+        <ir_version: 8, opset_import: ["": {opset}]>
+        g (float16[4] x) => (float16[4] y, float16[6] z) {{
             y = Clip <min = -1.0, max = 0.5> (x)
             z = Pad <pads = [1, 1], value = 2.0> (x)
         }}

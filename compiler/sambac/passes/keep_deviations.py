@@ -4,8 +4,8 @@ With d = x - ReduceMean(x), for anything but d / Sqrt(ReduceMean(Pow(d, 2)) + e)
 
     ReduceMean(Pow(d, p))  ->  ReduceMean(Concat(Pow(d, p)))
 
-where the root of that and a number divides, or is divided. onnxruntime makes a LayerNormalization of
-it, whatever p is, which way the division and the subtraction go, and if means keep their axis or
+where the root of that and a number divides, or is divided. onnxruntime makes a LayerNormalization
+of it, whatever p is, which way the division and the subtraction go, and if means keep their axis or
 not. Through a Concat of one operand it does not look.
 """
 
@@ -33,7 +33,9 @@ def keep_deviation(editor: Editor, node: ir.Node) -> str | None:
         if at == 1 and _is_normalisation(node, mean, power):
             return "it is a normalisation"
         editor.go_before(mean)
-        mean.replace_input_with(0, editor.op("Concat", power.outputs[0], like=mean.inputs[0], axis=0))
+        mean.replace_input_with(
+            0, editor.op("Concat", power.outputs[0], like=mean.inputs[0], axis=0)
+        )
         return None
     return "it is no division by, or of, a root of a mean of deviations"
 

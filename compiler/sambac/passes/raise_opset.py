@@ -10,9 +10,9 @@ with C channels in G groups,
     GroupNormalization(x, scale [G], bias [G])
         ->  GroupNormalization(x, scale', bias'),  scale' [C] = scale, each number C / G times
 
-which converters do where they happen to know C, and with the default of epsilon. Limits of a Clip and
-the value of a Pad, which were attributes, become operands of the type of x; converters make float32
-numbers of them.
+which converters do where they happen to know C, and with the default of epsilon. Limits of a Clip
+and the value of a Pad, which were attributes, become operands of the type of x; converters make
+float32 numbers of them.
 """
 
 from __future__ import annotations
@@ -78,16 +78,7 @@ def to_opset(model: ir.Model, name: str, wanted: int, purpose: str) -> None:
         typed = _types_of_numbers(model)
     if opset < _SCALE_BY_CHANNEL <= wanted:
         _scale_channels(model, name)
-    # Imported here: it takes half a second, and most inference never needs it.
-    from onnxscript import version_converter
-
-    logger = logging.getLogger("onnxscript.version_converter")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns of its detours, which concern nobody
-    try:
-        version_converter.convert_version(model, wanted, fallback=True)
-    finally:
-        logger.setLevel(level)
+    _convert(model, wanted)
     if model.opset_imports.get("") != wanted:
         found = f", which has no such {listed(differing, 8, ', ')}" if differing else ""
         raise CompileError(
@@ -100,9 +91,25 @@ def to_opset(model: ir.Model, name: str, wanted: int, purpose: str) -> None:
         _keep_types(model, typed)
 
 
+def _convert(model: ir.Model, wanted: int) -> None:
+    """Convert `model`, or leave it as it is where no converter can."""
+    # Imported here: it takes half a second, and most inference never needs it.
+    from onnxscript import version_converter
+
+    logger = logging.getLogger("onnxscript.version_converter")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of its detours, which concern nobody
+    try:
+        version_converter.convert_version(model, wanted, fallback=True)
+    finally:
+        logger.setLevel(level)
+
+
 def _types_of_numbers(model: ir.Model) -> dict[str, ir.DataType]:
     """Return the types that limits and values of margins have to get, by results of operators."""
-    found = [node for node in all_nodes(model.graph) if node.domain == "" and node.op_type in _NUMBERS]
+    found = [
+        node for node in all_nodes(model.graph) if node.domain == "" and node.op_type in _NUMBERS
+    ]
     if found:
         infer(model)
     types = {str(node.outputs[0].name): node.outputs[0].dtype for node in found}

@@ -136,8 +136,9 @@ def spell_fitting(editor: Editor, node: ir.Node) -> str | None:
     x, mode = node.inputs[0], text_attribute(node, "auto_pad", "NOTSET")
     if not int_attribute(node, "ceil_mode") or mode not in ("NOTSET", "VALID"):
         return "it has no windows but those that fit, or finds its margins"
-    image = () if x is None or x.shape is None else x.shape[2:]
-    if not image or any(not isinstance(size, int) for size in image):
+    sizes = () if x is None or x.shape is None else x.shape[2:]
+    image = [size for size in sizes if isinstance(size, int)]
+    if not image or len(image) < len(sizes):
         return "sizes are open"
     kernel, steps, gaps, pads = (
         node.attributes[name].as_ints() if name in node.attributes else [default] * count
@@ -148,9 +149,9 @@ def spell_fitting(editor: Editor, node: ir.Node) -> str | None:
     )
     for axis, size in enumerate(image):
         before, after = (pads[axis], pads[len(image) + axis]) if mode == "NOTSET" else (0, 0)
-        rest = int(size) + before + after - (kernel[axis] - 1) * gaps[axis] - 1
+        rest = size + before + after - (kernel[axis] - 1) * gaps[axis] - 1
         begin = -(-rest // steps[axis]) * steps[axis]
-        if begin > rest and begin < int(size) + before:
+        if begin > rest and begin < size + before:
             return "a last window does not fit"
     del node.attributes["ceil_mode"]
     return None

@@ -1,11 +1,11 @@
 """Products of a transposed matrix and a vector, so that onnxruntime computes them as they are.
 
-    MatMul(Transpose(A), v)      ->  MatMul(v, A)                        the last two axes
-    MatMul(f(Transpose(A)), v)   ->  MatMul(v, f(A))                     f casts, or scales by a number
-    MatMul(f(Transpose(A)), x)   ->  MatMul(Concat(f(Transpose(A))), x)  x of unknown rank
+    MatMul(Transpose(A), v)     ->  MatMul(v, A)
+    MatMul(f(Transpose(A)), v)  ->  MatMul(v, f(A))                     f casts, or scales
+    MatMul(f(Transpose(A)), x)  ->  MatMul(Concat(f(Transpose(A))), x)  x of unknown rank
 
-for any numbers: onnxruntime would make a FusedMatMul of it, which takes v for a row and is wrong.
-Through a Concat of one operand it does not look.
+where the last two axes swap, and what scales is one number: onnxruntime would make a FusedMatMul of
+it, which takes v for a row and is wrong. Through a Concat of one operand it does not look.
 """
 
 from __future__ import annotations

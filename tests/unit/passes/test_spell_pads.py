@@ -15,7 +15,12 @@ _X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 @pytest.mark.parametrize("given", [False, True], ids=["constant", "given"])
 @pytest.mark.parametrize(
     ("axes", "pads"),
-    [([2, 0, 1], [1, 0, 2, 0, 3, 1]), ([-1], [1, 2]), ([1, -3], [0, 1, 2, 0]), ([0, 1, 2], [1] * 6)],
+    [
+        ([2, 0, 1], [1, 0, 2, 0, 3, 1]),
+        ([-1], [1, 2]),
+        ([1, -3], [0, 1, 2, 0]),
+        ([0, 1, 2], [1] * 6),
+    ],
 )
 def test_margins_of_named_axes_between_transposes(axes: list[int], pads: list[int], given: bool):
     def listed(numbers: list[int]) -> str:
