@@ -27,7 +27,7 @@ _MATRIX = 2
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Elementwise:
     """An operator that gives each element of its operand `at` a value of its own, in its place."""
 
     node: ir.Node
@@ -37,7 +37,7 @@ class _Step:
 def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
     """MatMul(f(Transpose(A)), v) -> MatMul(v, f(A))."""
     left, right = node.inputs
-    steps: list[_Step] = []
+    steps: list[_Elementwise] = []
     value = left
     while (step := _step(value)) is not None:
         steps.append(step)
@@ -57,19 +57,19 @@ def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
-def _step(value: ir.Value | None) -> _Step | None:
+def _step(value: ir.Value | None) -> _Elementwise | None:
     """Return what casts or scales `value`; None if nothing does."""
     node = made_by(value, "Cast", "Div", "Mul")
     if node is None or node.op_type == "Cast":
-        return None if node is None else _Step(node, 0)
+        return None if node is None else _Elementwise(node, 0)
     for at in (0, 1) if node.op_type == "Mul" else (0,):
         number = static_shape(node.inputs[1 - at])
         if number is not None and len(number) <= _MATRIX and prod(number) == 1:
-            return _Step(node, at)
+            return _Elementwise(node, at)
     return None
 
 
-def _done(editor: Editor, step: _Step, matrix: ir.Value) -> ir.Value:
+def _done(editor: Editor, step: _Elementwise, matrix: ir.Value) -> ir.Value:
     """Do the same to `matrix`."""
     node, operands = step.node, list(step.node.inputs)
     operands[step.at] = matrix
