@@ -182,6 +182,24 @@ def test_an_opset_without_bfloat16_is_raised(opset: int, options: sambac.Compile
     assert not np.array_equal(found, _one_product(opset, old, sambac.CompileOptions()))
 
 
+@pytest.mark.parametrize("opset", [8, 10])
+def test_numbers_that_were_attributes_keep_the_type_of_what_they_are_for(opset: int) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["": {opset}]>
+        g (float16[4] x) => (float16[4] y, float16[6] z) {{
+            y = Clip <min = -1.0, max = 0.5> (x)
+            z = Pad <pads = [1, 1], value = 2.0> (x)
+        }}
+    """)
+    x = np.array([-2, -0.5, 0.25, 3], np.float16)
+    program = sambac.compile(model, sambac.CompileOptions(precision="mixed"))
+    with sambarun.load(program) as executable:
+        found = executable.run({"x": x})
+    assert found["y"].dtype == found["z"].dtype == np.float16
+    np.testing.assert_array_equal(found["y"], np.clip(x, -1, 0.5))
+    np.testing.assert_array_equal(found["z"], np.pad(x, 1, constant_values=2))
+
+
 def test_an_operator_that_no_raising_keeps_is_told() -> None:
     says = r"Hardmax of opset 11.*numbers are rounded.*opset 13"
     mixed = sambac.CompileOptions(precision="mixed")

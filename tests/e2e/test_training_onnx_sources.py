@@ -119,6 +119,24 @@ def test_every_opset_trains(opset: int) -> None:
     _expect(_trained(_model(_NET, opset)), _in_torch(_net))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "double"])
+def test_limits_and_margins_of_old_opsets_train_in_other_types(dtype: str) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 10]> g ({dtype}[4,3] x, bool flag) => ({dtype} loss) {{
+            h = Mul (x, w)
+            c = Clip <min = -0.5, max = 0.5> (h)
+            y = Pad <pads = [1, 0, 0, 0], value = 2.0> (c) {_LOSS}
+        }}
+    """)
+    w = np.array([1, -0.5, 0.25], dtype.replace("double", "float64"))
+    model.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    x = _X.astype(w.dtype).astype(np.float64)
+    inside = np.abs(x * w) < 0.5
+    slope = (2 / 15 * x * x * w * inside).sum(0)
+    found = _trained(model, dtype=w.dtype)["w"]
+    np.testing.assert_allclose(found, w - 0.1 * slope, rtol=2e-3 if dtype == "float16" else 1e-6)
+
+
 def test_an_operator_that_opset_23_does_not_have_is_named() -> None:
     model = _model(f"h = MatMul (x, w)  y = Swish (h) {_LOSS}", 24, weights="w")
     with pytest.raises(sambac.CompileError, match=r"of opset 24 and cannot .* 23, .* such Swish;"):
@@ -181,6 +199,37 @@ def test_a_loop_whose_result_has_no_known_shape(loss: tuple[str, ...]) -> None:
     model = _model(f"{_LOOP} y = MatMul (z, w) {_LOSS}", weights="w")
     with pytest.raises(sambac.CompileError, match=r"'loss' is unknown, which .* operator Loop"):
         sambac.compile(model, dataclasses.replace(_OPTIONS, loss=loss))
+
+
+@pytest.mark.parametrize("given", ["", ", c"], ids=["alike", "weighted"])
+@pytest.mark.parametrize("ignored", ["", ", ignore_index = -1"], ids=["all", "ignored"])
+@pytest.mark.parametrize("op", ["SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"])
+def test_negative_labels_of_an_operator_count_from_the_end(
+    op: str, ignored: str, given: str
+) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 17]> g (float[4,3] x, int64[4] t) => (float loss)
+        <float[3] c = {{0.5, 1.0, 2.0}}> {{
+            h = MatMul (x, w)
+            loss = {op} <reduction = "mean"{ignored}> (h, t{given})
+        }}
+    """)
+    model.graph.initializer.append(numpy_helper.from_array(_WEIGHTS["w"], "w"))
+    options = dataclasses.replace(_OPTIONS, freeze=("c",) if given else ())
+    program = sambac.compile(model, options)
+
+    def stepped(labels: list[int]) -> tuple[float, np.ndarray]:
+        with sambarun.load(program) as executable:
+            losses = executable.step({"x": _X, "t": np.array(labels)})
+            return float(losses["loss"]), np.array(executable.state()["w"])
+
+    (loss, weight), (same_loss, same_weight) = stepped([0, -2, -3, 2]), stepped([0, 1, 0, 2])
+    assert loss == same_loss
+    np.testing.assert_array_equal(weight, same_weight)
+    assert (stepped([0, 1, 0, -1])[0] == same_loss) == (not ignored)
+    for beyond in (-4, 3):
+        with pytest.raises(sambarun.RunError, match=f"holds .*{beyond}"):
+            stepped([0, 1, 0, beyond])
 
 
 def test_a_loss_that_depends_on_nothing_trained() -> None:

@@ -127,7 +127,7 @@ def _in_order(view: Array) -> Array:
     fifth of the time so.
     """
     if view.ndim != 2:
-        return np.ascontiguousarray(view)
+        return view.copy()
     copy = np.empty(view.shape, view.dtype)
     width = max(1, _LINE // view.itemsize)
     for begin in range(0, view.shape[1], width):

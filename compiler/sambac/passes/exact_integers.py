@@ -132,8 +132,12 @@ def _parts(editor: Editor, x: ir.Value, base: int) -> tuple[ir.Value, ir.Value]:
 
 def _again(editor: Editor, node: ir.Node, x: ir.Value, **others: int) -> ir.Value:
     """Return what `node` makes of `x` instead of its first operand."""
-    op_type = node.op_type if node.op_type in _EXTREMA else "ReduceSum"
-    return editor.op(op_type, x, *node.inputs[1:], **{**attributes_of(node), **others})
+    attributes = {**attributes_of(node), **others}
+    if node.op_type in _EXTREMA:
+        return editor.op(node.op_type, x, *node.inputs[1:], **attributes)
+    axes = attributes.pop("axes", None) if editor.opset >= _AXES_ARE_OPERANDS else None
+    operands = node.inputs[1:] if axes is None else [axes]
+    return editor.op("ReduceSum", x, *operands, **attributes)
 
 
 _EXTREMA = ("ReduceMax", "ReduceMin")
@@ -232,7 +236,7 @@ def _product(editor: Editor, node: ir.Node) -> str | None:
 
 
 _AXES_ARE_OPERANDS = 13
-"""From which opset on those of Squeeze are."""
+"""From which opset on those of Squeeze and ReduceSum are; of other reductions, later."""
 
 
 def _multiplied(editor: Editor, x: ir.Value, axis: int) -> ir.Value:

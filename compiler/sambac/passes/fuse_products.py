@@ -17,10 +17,6 @@ result is still transposed: 0.88 of its time on one thread, 0.65 on two, as Tran
 Transpose to [B, H, D, S], of any batch, that of the last two axes is left to the product: what
 remains moves rows of D numbers.
 
-    MatMul(Transpose(A), v)   ->  MatMul(v, A)                    v is a vector; Cast(A) likewise
-
-for any numbers: onnxruntime would make a FusedMatMul of it, which takes v for a row and is wrong.
-
 Additions to a product of matrices (`AddInProducts`):
 
     MatMul(A, B) + c        ->  Gemm(A, B, c)
@@ -54,7 +50,6 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, int_attribute, static_shape
-from sambac.graph.origins import is_host_cast, note_host_cast
 
 from .rewriting import Rule, RulePass, has_one_reader, made_beside, made_by, scalar
 
@@ -116,25 +111,6 @@ def _in_front(editor: Editor, operand: _Operand, together: bool) -> ir.Value:
     return editor.op(
         "Reshape", source, np.asarray(target, np.int64), like=ir.val("", value.dtype, target)
     )
-
-
-def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
-    """MatMul(Transpose(A), v) -> MatMul(v, A)."""
-    left, vector = node.inputs
-    if left is None or vector is None or vector.shape is None or _rank(vector) != 1:
-        return "the right operand is no vector"
-    cast = made_by(left, "Cast")
-    turn = made_by(left if cast is None else cast.inputs[0], "Transpose")
-    matrix = None if turn is None else turn.inputs[0]
-    if turn is None or matrix is None or not _swaps_last(turn):
-        return "the left operand is no transposed matrix"
-    if cast is not None:
-        like = ir.val("", left.dtype, matrix.shape)
-        matrix = editor.op("Cast", matrix, like=like, to=int_attribute(cast, "to"))
-        if is_host_cast(cast):
-            note_host_cast(matrix)
-    editor.replace(node, "MatMul", vector, matrix)
-    return None
 
 
 def fuse_scale(editor: Editor, node: ir.Node) -> str | None:
@@ -233,7 +209,7 @@ class FuseProducts(RulePass):
     name: ClassVar[str] = "fuse_products"
     operators: ClassVar[frozenset[str] | None] = frozenset({"Mul", "Transpose"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
-        "MatMul": (put_vector_first, fuse_operands),
+        "MatMul": (fuse_operands,),
         "Mul": (fuse_scale,),
     }
 

@@ -31,6 +31,8 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
     sizes = static_shape(x)
     if x.dtype != ir.DataType.FLOAT or not sizes:
         return "it is no float32 tensor of known sizes"
+    if static_shape(node.outputs[0]) != sizes:
+        return "a number of more axes gives the result axes of its own"
     result, weight = _scaled(node.outputs[0], sizes[-1])
     if weight is None:
         weight = editor.constant(np.ones(sizes[-1:], np.float32), "ones")
@@ -90,6 +92,8 @@ def _is_mean_square(mean: ir.Value | None, x: ir.Value) -> bool:
     square = made_by(node.inputs[0], "Mul", "Pow")
     if square is None or not has_one_reader(square.outputs[0]) or square.inputs[0] is not x:
         return False
+    if static_shape(square.outputs[0]) != static_shape(x):
+        return False  # the exponent has more axes
     return square.inputs[1] is x if square.op_type == "Mul" else scalar(square.inputs[1]) == 2.0
 
 

@@ -40,6 +40,7 @@ from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
 from .join_linears import JoinLinears
 from .join_pads import JoinPads
+from .keep_deviations import KeepDeviations
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_pads import KeepPads
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
@@ -64,9 +65,17 @@ from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
 from .spell_neighbours import SpellNeighbours
-from .spell_operands import ScalarRanges, SpellAxes, SpellMargins, SpellSides, SpellSlices
+from .spell_operands import (
+    ScalarRanges,
+    SpellAxes,
+    SpellMargins,
+    SpellPads,
+    SpellSides,
+    SpellSlices,
+)
 from .sum_products import SumProducts
 from .unsigned_weights import UnsignedWeights
+from .vectors_first import VectorsFirst
 from .widen_masks import WidenMasks
 
 LEGALIZE: tuple[Pass, ...] = (
@@ -137,12 +146,15 @@ SPARE_ARITHMETIC: tuple[Pass, ...] = (
 RIGHT_RESULTS: tuple[Pass, ...] = (
     SpellAxes(),  # the operators give wrong shapes
     SpellMargins(),  # onnxruntime refuses what comes out
+    SpellPads(),  # the operators give wrong shapes between others
     EmptyResults(),  # some operators fail
     EmptySums(),  # the operators give wrong results
     OpenProducts(),  # the operators leave results unwritten
     FullDropouts(),  # onnxruntime refuses some, and takes others out
     KeepPads(),  # onnxruntime gives wrong results
+    KeepDeviations(),  # likewise
     CastBeforeProducts(),  # the operators end the process
+    VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero
 )
 

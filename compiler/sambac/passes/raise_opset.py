@@ -10,12 +10,15 @@ with C channels in G groups,
     GroupNormalization(x, scale [G], bias [G])
         ->  GroupNormalization(x, scale', bias'),  scale' [C] = scale, each number C / G times
 
-which converters do where they happen to know C, and with the default of epsilon.
+which converters do where they happen to know C, and with the default of epsilon. Limits of a Clip
+and the value of a Pad, which were attributes, become operands of the type of x; converters make
+float32 numbers of them.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 import onnx_ir as ir
 from onnx import defs
@@ -35,8 +38,10 @@ _THREE_STATISTICS = 14
 _SCALE_BY_CHANNEL = 21
 # Before this opset the mask of a Dropout that drops nothing is false everywhere, or a number.
 _FIRST_WITH_TRUE_MASKS = 12
-# Before this opset a Pad has its margins and their value as attributes.
+# Before this opset a Pad has its margins and their value as attributes, and a Clip its limits.
 _FIRST_WITH_PADS_AS_INPUTS = 11
+# The operands that were numbers of the type of the first one, by operator.
+_NUMBERS = {"Clip": (1, 2), "Pad": (2,)}
 # Before this opset a Resize has no attributes that say which pixels it takes.
 _FIRST_WITH_MODES = 11
 
@@ -67,10 +72,27 @@ def to_opset(model: ir.Model, name: str, wanted: int, purpose: str) -> None:
         _forget_statistics(model)
     if opset < _FIRST_WITH_TRUE_MASKS:
         _forget_masks(model)
+    typed: dict[str, ir.DataType] = {}
     if opset < _FIRST_WITH_PADS_AS_INPUTS:
         _forget_unread_values(model)
+        typed = _types_of_numbers(model)
     if opset < _SCALE_BY_CHANNEL <= wanted:
         _scale_channels(model, name)
+    _convert(model, wanted)
+    if model.opset_imports.get("") != wanted:
+        found = f", which has no such {listed(differing, 8, ', ')}" if differing else ""
+        raise CompileError(
+            f"{name} is of opset {opset} and cannot be converted to opset {wanted}{found}; "
+            f"{purpose} in that one: export the model with it"
+        )
+    if opset < _FIRST_WITH_MODES:
+        _keep_places(model, name)
+    if typed:
+        _keep_types(model, typed)
+
+
+def _convert(model: ir.Model, wanted: int) -> None:
+    """Convert `model`, or leave it as it is where no converter can."""
     # Imported here: it takes half a second, and most inference never needs it.
     from onnxscript import version_converter
 
@@ -81,14 +103,34 @@ def to_opset(model: ir.Model, name: str, wanted: int, purpose: str) -> None:
         version_converter.convert_version(model, wanted, fallback=True)
     finally:
         logger.setLevel(level)
-    if model.opset_imports.get("") != wanted:
-        found = f", which has no such {listed(differing, 8, ', ')}" if differing else ""
-        raise CompileError(
-            f"{name} is of opset {opset} and cannot be converted to opset {wanted}{found}; "
-            f"{purpose} in that one: export the model with it"
-        )
-    if opset < _FIRST_WITH_MODES:
-        _keep_places(model, name)
+
+
+def _types_of_numbers(model: ir.Model) -> dict[str, ir.DataType]:
+    """Return the types that limits and values of margins have to get, by results of operators."""
+    found = [
+        node for node in all_nodes(model.graph) if node.domain == "" and node.op_type in _NUMBERS
+    ]
+    if found:
+        infer(model)
+    types = {str(node.outputs[0].name): node.outputs[0].dtype for node in found}
+    return {name: dtype for name, dtype in types.items() if dtype not in (None, ir.DataType.FLOAT)}
+
+
+def _keep_types(model: ir.Model, typed: Mapping[str, ir.DataType]) -> None:
+    """Give the numbers that became operands the types of what they are for."""
+    editor = Editor(model)
+    for node in all_nodes(model.graph):
+        dtype = typed.get(str(node.outputs[0].name))
+        if dtype is None or node.domain != "" or node.op_type not in _NUMBERS:
+            continue
+        editor.go_before(node)
+        for index in _NUMBERS[node.op_type]:
+            given = input_at(node, index)
+            content = None if given is None else ir.convenience.get_const_tensor(given)
+            if content is not None and content.dtype != dtype:
+                node.replace_input_with(
+                    index, editor.constant(content.numpy().astype(dtype.numpy()))
+                )
 
 
 def _keep_places(model: ir.Model, name: str) -> None:

@@ -21,6 +21,19 @@ Margins of pools whose windows have gaps (`SpellMargins`):
 onnxruntime finds margins as if there were no gaps, and has as many windows as fit. Where it works
 on blocks of channels it checks results by an inference that counts as many as without gaps.
 
+Windows that all fit (`SpellMargins` too):
+
+    MaxPool(x, ceil_mode = 1)  ->  MaxPool(x)    where that has as many windows
+
+Before opset 22 the same inference counts a last window that begins behind the image, and has none.
+
+Margins of all axes, in their order (`SpellPads`):
+
+    Pad(x, pads, value, axes = [-1])  ->  Pad(x, pads of all, value, axes = [0, 1])    x of 2 axes
+
+Where Transposes are around a Pad, onnxruntime moves one through it, and then permutes the margins
+as if those of all axes were there.
+
 Bounds of a Range as scalars (`ScalarRanges`):
 
     Range([a], b, [c])  ->  Range(a, b, c)    for constants of one element
@@ -46,7 +59,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, text_attribute
+from sambac.graph.nodes import input_at, int_attribute, text_attribute
 
 from .rewriting import Rule, RulePass, constant, integers
 
@@ -118,14 +131,72 @@ def spell_margins(editor: Editor, node: ir.Node) -> str | None:
     return None
 
 
+def spell_fitting(editor: Editor, node: ir.Node) -> str | None:
+    """MaxPool(x, ceil_mode = 1) -> MaxPool(x)."""
+    x, mode = node.inputs[0], text_attribute(node, "auto_pad", "NOTSET")
+    if not int_attribute(node, "ceil_mode") or mode not in ("NOTSET", "VALID"):
+        return "it has no windows but those that fit, or finds its margins"
+    sizes = () if x is None or x.shape is None else x.shape[2:]
+    image = [size for size in sizes if isinstance(size, int)]
+    if not image or len(image) < len(sizes):
+        return "sizes are open"
+    kernel, steps, gaps, pads = (
+        node.attributes[name].as_ints() if name in node.attributes else [default] * count
+        for name, default, count in (
+            *(("kernel_shape", 1, len(image)), ("strides", 1, len(image))),
+            *(("dilations", 1, len(image)), ("pads", 0, 2 * len(image))),
+        )
+    )
+    for axis, size in enumerate(image):
+        before, after = (pads[axis], pads[len(image) + axis]) if mode == "NOTSET" else (0, 0)
+        rest = size + before + after - (kernel[axis] - 1) * gaps[axis] - 1
+        begin = -(-rest // steps[axis]) * steps[axis]
+        if begin > rest and begin < size + before:
+            return "a last window does not fit"
+    del node.attributes["ceil_mode"]
+    return None
+
+
 @dataclass(frozen=True)
 class SpellMargins(RulePass):
     """Write margins of which the inference of onnxruntime makes other sizes than its kernels."""
 
     name: ClassVar[str] = "spell_margins"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = dict.fromkeys(
-        ("AveragePool", "LpPool", "MaxPool"), (spell_margins,)
+        ("AveragePool", "LpPool", "MaxPool"), (spell_margins, spell_fitting)
     )
+
+
+def spell_pads(editor: Editor, node: ir.Node) -> str | None:
+    """Pad(x, pads, value, axes) -> Pad(x, pads of all axes, value, all axes)."""
+    x, pads, axes = node.inputs[0], input_at(node, 1), integers(input_at(node, 3))
+    if x is None or x.shape is None or pads is None or axes is None:
+        return "it names no axes, or they or their number are not known"
+    rank, count = len(x.shape), len(axes)
+    if axes == tuple(range(rank)):
+        return "it names all axes"
+    place = {axis % rank: at for at, axis in enumerate(axes)}
+    absent = 2 * count  # where the zero stands behind what is given
+    starts = [place.get(axis, absent) for axis in range(rank)]
+    ends = [at if at == absent else at + count for at in starts]
+    order, known = [*starts, *ends], integers(pads)
+    if known is not None:
+        content = [(*known, 0)[at] for at in order]
+        margins = editor.initializer(np.asarray(content, np.int64), f"{node.outputs[0].name}_pads")
+    else:
+        margins = editor.op("Gather", editor.op("Concat", pads, [0], axis=0), np.asarray(order))
+    node.replace_input_with(1, margins)
+    all_axes = editor.initializer(np.arange(rank, dtype=np.int64), f"{node.outputs[0].name}_axes")
+    node.replace_input_with(3, all_axes)
+    return None
+
+
+@dataclass(frozen=True)
+class SpellPads(RulePass):
+    """Write margins of named axes as those of all axes."""
+
+    name: ClassVar[str] = "spell_pads"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Pad": (spell_pads,)}
 
 
 def range_of_scalars(editor: Editor, node: ir.Node) -> str | None:

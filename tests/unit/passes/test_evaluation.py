@@ -135,6 +135,12 @@ def test_what_is_exact_is_computed_in_its_own_type(text: str, dtype: str) -> Non
     assert folded(text, dtype) is not None
 
 
+def test_a_number_stays_without_axes() -> None:
+    found = folded("Transpose (delta)")
+    assert found is not None
+    assert found.shape == ()
+
+
 def test_transposed_weights_need_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     cube = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 

@@ -108,6 +108,18 @@ def test_axes_may_be_attributes_or_all(op_type: str, attributes: str):
     np.testing.assert_array_equal(run(text, {"x": x}, opset=12), wanted)
 
 
+@pytest.mark.parametrize("opset", [11, 13, 17, 18])
+@pytest.mark.parametrize("op_type", ["ReduceL1", "ReduceSumSquare"])
+def test_axes_go_to_where_a_sum_of_the_opset_has_them(op_type: str, opset: int):
+    x = numbers("int32", 3)
+    given, operand = ("", ", axes") if opset >= 18 else (", axes = [-1]", "")
+    text = (
+        f"(int32[5,9] x) => (int32[5] y) <int64[1] axes = {{-1}}>"
+        f"{{ y = {op_type} <keepdims = 0{given}> (x{operand}) }}"
+    )
+    np.testing.assert_array_equal(run(text, {"x": x}, opset), rows(REDUCTIONS[op_type], x))
+
+
 ELEMENTWISE: dict[str, tuple[str, Callable[..., int]]] = {
     "Max": ("Max(x, z)", max),
     "Max of three": ("Max(x, z, x)", max),

@@ -38,6 +38,31 @@ def test_a_transposed_matrix_times_a_vector(
     np.testing.assert_allclose(result, w.transpose(0, 2, 1) @ v, rtol=1e-2, atol=1e-2)
 
 
+_LEFT = {
+    "divided": "t = Transpose <perm = [0, 2, 1]> (w) s = Div (t, k)",
+    "scaled twice": "t = Transpose <perm = [0, 2, 1]> (w) r = Mul (t, k) s = Mul (k, r)",
+    "of open rank": "q = Squeeze (w) s = Transpose <perm = [0, 2, 1]> (q)",
+}
+
+
+@pytest.mark.parametrize("vector", ["float[4] v", "float[a, b] u"])
+@pytest.mark.parametrize("left", _LEFT)
+def test_a_transposed_matrix_that_is_scaled_times_a_vector(left: str, vector: str) -> None:
+    squeezed = "v = Squeeze (u)" if "u" in vector.split() else ""
+    sizes = "l, m, n" if "rank" in left else "2, 4, 5"
+    text = f"""
+        <ir_version: 10, opset_import: ["" : 23]>
+        g (float[{sizes}] w, {vector}) => (float[r, c] y) <float[1] k = {{4.0}}>
+        {{ {_LEFT[left]} {squeezed} y = MatMul (s, v) }}
+    """
+    rng = np.random.default_rng(0)
+    w, v = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4, 5), 4))
+    with sambarun.load(sambac.compile(onnx.parser.parse_model(text))) as executable:
+        result = executable.run({"w": w, "u": v[None]} if squeezed else {"w": w, "v": v})["y"]
+    scale = {"divided": 1 / 4, "scaled twice": 16}.get(left, 1)
+    np.testing.assert_allclose(result, w.transpose(0, 2, 1) @ v * scale, rtol=1e-5, atol=1e-5)
+
+
 _ATTENTION = """
 <ir_version: 10, opset_import: ["" : 23]>
 g (float[{0},7,12] q, float[{0},5,12] k, float[{0},5,12] v) => (float[{0},7,12] y)
