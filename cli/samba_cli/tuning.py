@@ -73,7 +73,10 @@ def lines(found: HostTuning, target: Path, seconds: float) -> Iterator[str]:
     if found.choices:
         yield f"What was measured takes {_whole(found):.2f} of the time that the guesses take."
     elif not found.left:
-        yield "Nothing to choose: no convolution or large product of a training step (--train)."
+        yield (
+            "Nothing to choose: a training step (--train) has choices in convolutions, in LSTMs "
+            "and GRUs that keep their gates, and in large products."
+        )
     if found.left:
         yield f"{plural(found.left, 'choice')} left, as the time was over; see --seconds."
 

@@ -401,3 +401,5 @@ def test_layers_that_keep_nothing_are_no_choice(sambac: Callable, tmp_path: Path
     for words in ((), ("--train", "--recompute")):
         assert sambac("compile", model, *words, "-o", out).code == 0
         assert formulations(out) == {}
+        told = sambac("tune", model, *words, "-o", tmp_path / "none.toml").out
+        assert "choices in convolutions, in LSTMs and GRUs that keep their gates" in told
