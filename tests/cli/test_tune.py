@@ -304,7 +304,7 @@ def test_any_text_comes_back_from_a_file(tmp_path: Path) -> None:
     assert read_tuning(written(tmp_path, "\ufeff" + tuning_text(tuning))) == tuning
 
 
-_LAYER = """
+_RECURRENT = """
 <ir_version: 10, opset_import: ["" : 23]>
 g (float[4,3,5] x) => (float loss)
 <float[DIRECTIONS,8,5] w = {W}, float[DIRECTIONS,8,2] r = {R}>
@@ -314,7 +314,7 @@ g (float[4,3,5] x) => (float loss)
   loss = ReduceMean <keepdims = 0> (s)
 }
 """
-_LAYER_ENTRY = """
+_RECURRENT_ENTRY = """
 [[choice]]
 operator = "LSTM layer"
 dtype = "float32"
@@ -329,7 +329,7 @@ def layer(folder: Path, directions: int) -> Path:
     def weights(count: int) -> str:
         return ", ".join(f"{0.1 * (n % 7 - 3):.1f}" for n in range(directions * count))
 
-    text = _LAYER.replace("DIRECTIONS", str(directions))
+    text = _RECURRENT.replace("DIRECTIONS", str(directions))
     text = text.replace("DIRECTION", "bidirectional" if directions == 2 else "forward")
     path = folder / f"layer{directions}.onnx"
     onnx.save(
@@ -355,12 +355,12 @@ def test_recurrent_layers_are_a_choice(sambac: Callable, tmp_path: Path) -> None
     assert sambac(*words).code == 0
     (measured,) = read_tuning(tmp_path / "t.toml").choices
     names = [form.name for form in CHOICE_POINTS["LSTM layer"].forms]
-    assert measured.question.sizes in _LAYER_ENTRY
+    assert measured.question.sizes in _RECURRENT_ENTRY
     assert set(measured.times) <= set(names)
     x = np.random.default_rng(0).standard_normal((4, 3, 5), dtype=np.float32)
     gradients = []
     for name in names:
-        path = written(tmp_path, "version = 1" + _LAYER_ENTRY.replace("CHOSEN", name))
+        path = written(tmp_path, "version = 1" + _RECURRENT_ENTRY.replace("CHOSEN", name))
         assert sambac("compile", model, "--train", "--tuning", path, "-o", out).code == 0
         assert formulations(out) == {"LSTM layer": (name, "measurement")}
         with runtime.load(out) as executable:
@@ -387,7 +387,7 @@ def test_recurrent_layers_are_a_choice(sambac: Callable, tmp_path: Path) -> None
 def test_sizes_that_no_layer_has_are_a_sentence(
     sizes: str, said: str, sambac: Callable, tmp_path: Path
 ) -> None:
-    entry = _LAYER_ENTRY.replace("CHOSEN", "both directions at once")
+    entry = _RECURRENT_ENTRY.replace("CHOSEN", "both directions at once")
     entry = entry.replace("sequence 4x3x5, hidden 2, directions 2", sizes)
     path = written(tmp_path, "version = 1" + entry)
     result = sambac("compile", layer(tmp_path, 2), "--train", "--tuning", path)
