@@ -7,20 +7,21 @@ import onnx_ir as ir
 import onnxruntime.capi.onnxruntime_pybind11_state as onnxruntime_state
 import pytest
 
+from sambac.graph.own_gradients import DOMAIN, INCOMING, OWN
 from sambac.ops import FAMILIES, family_of, flops_of, is_anchor, is_random
 from sambac.ops.family import POLYNOMIAL, qualified
 from sambac.ops.registry import WITHOUT_FAMILY
 
 
 def operators() -> list[tuple[str, str]]:
-    """Return domain and name of all of ONNX's operators and of every CPU kernel."""
+    """Return domain and name of all of ONNX's operators, every CPU kernel, and the compiler's."""
     schemas = {(schema.domain, schema.name) for schema in onnx.defs.get_all_schemas()}
     kernels = {
         (kernel.domain, kernel.op_name)
         for kernel in onnxruntime_state.get_all_opkernel_def()
         if kernel.provider == "CPUExecutionProvider"
     }
-    return sorted(schemas | kernels)
+    return sorted(schemas | kernels | {(DOMAIN, INCOMING), (DOMAIN, OWN)})
 
 
 def test_every_operator_has_a_family_or_a_reason():

@@ -106,8 +106,9 @@ class _Sorted(Function):
         return values, floats, places
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor, floats: Tensor, whole: Tensor) -> Tensor:
         (places,) = ctx.saved_tensors
+        gradient = gradient + floats + whole  # those without gradients come as zeros
         return torch.zeros_like(gradient).scatter_(-1, places, gradient)
 
 

@@ -158,7 +158,8 @@ class _Recorder:
         """Let those of `results` that are at `places` have the gradients that `backward` says."""
         incoming = [incoming_gradient(results[at], at) for at in places]
         # Copies, as a backward method may write what it is given.
-        into = {at: one.clone() for at, one in zip(places, incoming, strict=True)}
+        into = _nothing(results) if getattr(context, "materialize_grads", True) else {}
+        into |= {at: one.clone() for at, one in zip(places, incoming, strict=True)}
         gradients = self._gradients(
             whole, context, given, [into.get(at) for at in range(len(results))]
         )
@@ -271,6 +272,11 @@ def _no_setup(*_: object) -> None:
 
 def _has_gradient(value: object, constant: Sequence[int] | set[int]) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point() and id(value) not in constant
+
+
+def _nothing(results: Sequence[object]) -> dict[int, Tensor]:
+    """Return zeros for the tensors among `results`: what has no gradient comes as such."""
+    return {at: torch.zeros_like(one) for at, one in enumerate(results) if isinstance(one, Tensor)}
 
 
 def _tensors(value: object) -> list[Tensor]:
