@@ -138,8 +138,8 @@ class _Context(FunctionCtx):
 def with_gradients_of(value: Tensor, other: Tensor) -> Tensor:
     """Return `value`, whose gradient goes to `other` as it comes."""
     incoming = incoming_gradient(value, 0)
-    (made,) = own_gradient([value], [incoming], [other], [incoming])
-    return made
+    made: list[Tensor] = own_gradient([value], [incoming], [other], [incoming])
+    return made[0]
 
 
 @contextmanager

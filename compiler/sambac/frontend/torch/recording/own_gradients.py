@@ -51,7 +51,7 @@ def own_gradients(name: str) -> Iterator[None]:
     What other threads do meanwhile is theirs. Raises `CompileError` for functions that cannot be
     recorded.
     """
-    call = applying.custom_function_call
+    call = vars(applying)["custom_function_call"]
     recorder = _Recorder(name, functorch.unwrap_dead_wrappers, call, get_ident())
     # What every Function.apply calls, even one that was looked up before.
     with (
@@ -86,7 +86,7 @@ class _Recorder:
         self._put_aside.close()
 
     def transformed(self, kind: type, *args: Any, **named: Any) -> object:
-        """Apply a function inside torch.vmap, torch.func.grad or the like: where it counts, not."""
+        """Apply a function inside torch.vmap or the like, where it cannot be recorded."""
         if get_ident() != self.thread or self.inside:
             return self.call(kind, *args, **named)
         raise self._refusal(kind, "is called inside torch.vmap or another transform of torch.func")
