@@ -72,7 +72,7 @@ class ReachedCode:
             yield from _enclosed(value)  # a decorator's function has another one there
             if not is_foreign_file(value.__globals__):
                 self.functions.append(value)
-                if self._packages.lead_on(value.__globals__):
+                if self._packages.lead_on(value.__globals__) or _imports_torch(value):
                     yield from self._named(value)
         elif is_of(value, type):
             if not is_foreign(value):
@@ -136,6 +136,11 @@ def _has_torch(package: str) -> bool:
     """Tell whether a file of a package, of those loaded, has anything of PyTorch as a variable."""
     files = [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package]
     return any(_is_torch(one) for file in files for one in list(vars(file).values()))
+
+
+def _imports_torch(function: FunctionType) -> bool:
+    """Tell whether a function imports PyTorch itself, as packages do that may run without it."""
+    return "torch" in function.__code__.co_names
 
 
 def _is_torch(value: object) -> bool:

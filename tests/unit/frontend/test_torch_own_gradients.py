@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from own_gradient_steps import Between, Body, require_gradients_of_torch, stepped
+from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 from torch_runs import training_source
 
-import sambac
-import sambarun
 from sambac.errors import CompileError
 
 
@@ -154,8 +152,6 @@ class _Amp(Function):
 
 _LOOKED_UP = _Round.apply
 
-Body = Callable[[Tensor, Tensor, Tensor], Tensor]
-
 
 def _pair(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     first, second = _Pair.apply(x, bias.expand_as(x))
@@ -204,55 +200,18 @@ _BODIES: dict[str, Body] = {
 }
 
 
-class _Between(nn.Module):
-    """A body between two layers, with a matrix and a row to use."""
-
-    def __init__(self, body: Body) -> None:
-        super().__init__()
-        self.before, self.behind, self.body = nn.Linear(4, 6), nn.Linear(6, 3), body
-        self.weight, self.bias = nn.Parameter(torch.randn(6, 6)), nn.Parameter(torch.randn(6))
-
-    def forward(self, x: Tensor) -> Tensor:
-        unread = 0 * (self.weight.sum() + self.bias.sum())
-        return (
-            self.behind(self.body(self.before(x), self.weight, self.bias)).square().mean() + unread
-        )
-
-
-def _stepped(
-    module: nn.Module, x: Tensor, path: Path, **options: Any
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return the gradients that a step of rate 1 takes off each parameter, and the loss."""
-    before = {name: one.detach().numpy().copy() for name, one in module.named_parameters()}
-    chosen = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),), **options)
-    sambac.compile(module, chosen, inputs=(x,)).save(path)
-    with sambarun.load(path) as executable:
-        (loss,) = executable.step({"x": x.numpy()}).values()
-        after = executable.read(*before)
-    return {name: before[name] - after[name] for name in before}, np.asarray(loss)
-
-
 @pytest.mark.parametrize("name", _BODIES)
 def test_gradients_are_those_of_the_backward_method(name: str, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    module, x = _Between(_BODIES[name]), torch.randn(5, 4)
-    found, loss = _stepped(module, x, tmp_path / "own.pef")
-    # Of what is rounded inside, float32 and float64 may be a step apart: float32 is the judge.
-    expected = module(x)
-    expected.backward()
-    np.testing.assert_allclose(loss, expected.detach().numpy(), rtol=1e-5)
-    for at, parameter in module.named_parameters():
-        assert parameter.grad is not None
-        size = max(float(parameter.detach().abs().max()), float(parameter.grad.abs().max()))
-        np.testing.assert_allclose(found[at], parameter.grad.numpy(), rtol=1e-4, atol=2e-6 * size)
+    require_gradients_of_torch(Between(_BODIES[name]), torch.randn(5, 4), tmp_path / "own.pef")
 
 
 @pytest.mark.parametrize("options", [{"level": "O0"}, {"recompute": True}])
 def test_gradients_of_ones_own_at_other_settings(options: dict[str, Any], tmp_path: Path) -> None:
     torch.manual_seed(1)
-    module, x = _Between(_BODIES["chained"]), torch.randn(5, 4)
-    usual, _ = _stepped(module, x, tmp_path / "usual.pef")
-    found, _ = _stepped(module, x, tmp_path / "other.pef", **options)
+    module, x = Between(_BODIES["chained"]), torch.randn(5, 4)
+    usual, _ = stepped(module, x, tmp_path / "usual.pef")
+    found, _ = stepped(module, x, tmp_path / "other.pef", **options)
     for name, gradient in usual.items():
         np.testing.assert_allclose(found[name], gradient, rtol=1e-5, atol=1e-6)
 
@@ -326,12 +285,11 @@ class _Turned(Function):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (lambda x, w, b: _Dirty.apply(x * 1), r"_Dirty, .* writes what it is given"),
         (lambda x, w, b: _Few.apply(x, b), r"_Few, whose backward .* one for each of its 2"),
         (lambda x, w, b: _Misshapen.apply(x), r"gradient of shape \[5, 2\] for .* \[5, 6\]"),
         (
             lambda x, w, b: _Choosing.apply(x),
-            r"at test_torch_own_gradients\.py:\d+ has control flow \(If\)",
+            r"at own_gradient_steps\.py:\d+ has control flow \(If\)",
         ),
         (lambda x, w, b: _Differentiating.apply(x), r"derivatives inside forward \(autograd\.grad"),
         (lambda x, w, b: _Turned.apply(x).real, r"_Turned, .* returns complex numbers"),
@@ -339,12 +297,12 @@ class _Turned(Function):
 )
 def test_what_cannot_be_recorded_is_refused(body: Body, message: str, tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=message):
-        _stepped(_Between(body), torch.randn(5, 4), tmp_path / "refused.pef")
+        stepped(Between(body), torch.randn(5, 4), tmp_path / "refused.pef")
 
 
 @pytest.mark.parametrize("body", [_BODIES["pair"], lambda x, w, b: _Dirty.apply(x * 1)])
 def test_functions_are_what_they_were_afterwards(body: Body) -> None:
     before = {kind: dict(vars(kind)) for kind in (_Pair, _Dirty, Function)}
     with suppress(CompileError):
-        training_source(_Between(body), torch.randn(5, 4))
+        training_source(Between(body), torch.randn(5, 4))
     assert {kind: dict(vars(kind)) for kind in before} == before

@@ -374,3 +374,24 @@ def test_of_packages_without_torch_what_their_functions_enclose_is_seen_and_no_m
         ("wrapper.kept[1]", [1])
     ]
     assert "registry" not in memory.names
+
+
+_LATE = "kept = {}\ndef remember(key):\n    import torch\n    kept.setdefault(key, torch.ones(1))\n"
+
+
+def test_functions_that_import_torch_themselves_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "late_torch.py").write_text(_LATE)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    remember = importlib.import_module("late_torch").remember
+
+    class Remembering:
+        def forward(self) -> None:
+            remember(1)
+
+    module = Remembering()
+    memory = ObjectSnapshot([module], lambda value: False)
+    module.forward()
+    assert [change.path for change in memory.changes()] == ["kept[1]"]

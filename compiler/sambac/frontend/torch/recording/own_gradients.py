@@ -12,7 +12,7 @@ They become those of `sambac.graph.own_gradients`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch._functorch import utils as functorch
 from torch._library import autograd as library
-from torch.autograd.function import Function, FunctionCtx, _SingleLevelFunction
+from torch.autograd import function as applying
+from torch.autograd.function import Function
 from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
-from torch.utils import _pytree as pytree
 from torch.utils import checkpoint
 
 from sambac.errors import CompileError
@@ -33,6 +33,9 @@ from sambac.frontend.torch.errors import FIXED_GROUPS, GROUPED
 from sambac.frontend.torch.modules.guards import ADVICE
 from sambac.frontend.torch.own_operators import incoming_gradient, own_gradient
 from sambac.frontend.torch.patching import replaced
+
+from .own_calls import Call, Whole, stopped, with_gradients_of, without_autocast
+from .watch import tensors
 
 _CONTROL_FLOW = frozenset(
     f"torch._higher_order_ops.{part}"
@@ -48,9 +51,14 @@ def own_gradients(name: str) -> Iterator[None]:
     What other threads do meanwhile is theirs. Raises `CompileError` for functions that cannot be
     recorded.
     """
-    recorder = _Recorder(name, functorch.unwrap_dead_wrappers, get_ident())
+    call = vars(applying)["custom_function_call"]
+    recorder = _Recorder(name, functorch.unwrap_dead_wrappers, call, get_ident())
     # What every Function.apply calls, even one that was looked up before.
-    with replaced(functorch, "unwrap_dead_wrappers", recorder.unwrap):
+    with (
+        replaced(functorch, "unwrap_dead_wrappers", recorder.unwrap),
+        # What it calls instead inside torch.vmap and the like.
+        replaced(applying, "custom_function_call", recorder.transformed),
+    ):
         try:
             yield
         finally:
@@ -61,12 +69,14 @@ def own_gradients(name: str) -> Iterator[None]:
 class _Recorder:
     """Lets the next call of `forward` of a function that is applied record its gradients.
 
-    `name` is that of the module, `before` what unwraps arguments, `thread` whose calls are
-    recorded. `inside` says that such a call is running: what it calls has no gradients.
+    `name` is that of the module, `before` what unwraps arguments, `call` what applies functions
+    inside torch.vmap, `thread` whose calls are recorded. `inside` says that such a call is running:
+    what it calls has no gradients.
     """
 
     name: str
     before: Callable[..., Any]
+    call: Callable[..., Any]
     thread: int
     inside: bool = False
     _put_aside: ExitStack = field(default_factory=ExitStack)
@@ -75,23 +85,31 @@ class _Recorder:
         """Give the class of the last function what it had."""
         self._put_aside.close()
 
-    def unwrap(self, *args: Any) -> Any:
+    def transformed(self, kind: type, *args: Any, **named: Any) -> object:
+        """Apply a function inside torch.vmap or the like, where it cannot be recorded."""
+        if get_ident() != self.thread or self.inside:
+            return self.call(kind, *args, **named)
+        raise self._refusal(kind, "is called inside torch.vmap or another transform of torch.func")
+
+    def unwrap(self, args: tuple[Any, ...]) -> Any:
         """Do as `before` for arguments of a function; see that its `forward` is recorded."""
         if get_ident() != self.thread or self.inside:
-            return self.before(*args)
+            return self.before(args)
         frame = sys._getframe(1)
         kind, caller = frame.f_locals.get("cls"), sys._getframe(2)
         if caller.f_globals.get("__name__") in _CONTROL_FLOW:
-            return self.before(*args)
+            return self.before(args)
         assert isinstance(kind, type)
         assert issubclass(kind, Function)
+        whole = Whole(kind.forward, kind.setup_context, kind)
+        if not whole.has_setup:
+            args = whole.in_order(args, frame.f_locals["kwargs"])
         self._require_recordable(kind, caller, args)
         self._put_aside = ExitStack()
-        whole = _Whole(kind.forward, kind.setup_context, kind)
         self._put_aside.enter_context(_replaced(kind, "forward", self._forward(whole)))
         if whole.has_setup:
-            self._put_aside.enter_context(_replaced(kind, "setup_context", _no_setup))
-        return self.before(*args)
+            self._put_aside.enter_context(_replaced(kind, "setup_context", self._setup(whole)))
+        return self.before(args)
 
     def _require_recordable(self, kind: type, caller: FrameType, given: object) -> None:
         if kind is checkpoint.CheckpointFunction:
@@ -101,12 +119,18 @@ class _Recorder:
             )
         if caller.f_globals.get("__name__") == library.__name__:
             operator = str(caller.f_locals.get("op"))
+            if operator.startswith("sambac."):  # differentiated once more, as control flow is
+                raise CompileError(
+                    f"{self.name} calls a function with a backward method of its own "
+                    "(autograd.Function) inside torch.cond, scan or map, where it cannot be "
+                    f"recorded; {ADVICE}"
+                )
             raise CompileError(
                 f"{self.name} calls the operator {operator}, which has a backward method of its "
                 f"own that cannot be recorded; "
                 f"{FIXED_GROUPS if GROUPED.search(operator) else ADVICE}"
             )
-        if any(tensor.is_complex() for tensor in _tensors(given)):
+        if any(tensor.is_complex() for tensor in tensors(given)):
             raise self._refusal(kind, "takes complex numbers")
 
     def _refusal(self, kind: type, what: str) -> CompileError:
@@ -115,7 +139,7 @@ class _Recorder:
             f"(autograd.Function) and {what}, which cannot be recorded; {ADVICE}"
         )
 
-    def _forward(self, whole: _Whole) -> Callable[..., object]:
+    def _forward(self, whole: Whole) -> Callable[..., object]:
         """Return what takes the place of `forward` for one call."""
 
         def forward(*args: Any) -> object:
@@ -132,66 +156,73 @@ class _Recorder:
 
         return forward
 
-    def _recorded(self, whole: _Whole, given: Sequence[Any]) -> object:
+    def _setup(self, whole: Whole) -> Callable[..., None]:
+        """Return what takes the place of `setup_context` meanwhile."""
+
+        def setup_context(*args: Any) -> None:
+            """Fill no context of this thread: that of PyTorch's engine, which will not run."""
+            if get_ident() != self.thread:
+                whole.setup_context(*args)
+
+        return setup_context
+
+    def _recorded(self, whole: Whole, given: Sequence[Any]) -> object:
         """Call `forward` and `backward` of a function; return the results with both."""
-        context, returned = whole.called(given)
-        several = isinstance(returned, tuple)
-        results = list(returned) if isinstance(returned, tuple) else [returned]
-        if getattr(context, "dirty_tensors", ()):
-            raise self._refusal(whole.kind, "writes what it is given (mark_dirty)")
-        if any(tensor.is_complex() for tensor in _tensors(results)):
+        call = Call.of(whole, given)
+        if any(tensor.is_complex() for tensor in tensors(call.results)):
             raise self._refusal(whole.kind, "returns complex numbers")
-        constant = {id(one) for one in getattr(context, "non_differentiable", ())}
-        places = [at for at, one in enumerate(results) if _has_gradient(one, constant)]
-        if places:
-            self._mark(whole, context, given, results, places)
-        return tuple(results) if several else results[0]
+        if any(one.requires_grad and id(one) not in call.kept for one in call.written):
+            raise self._refusal(whole.kind, "writes what it is not given")
+        for one in call.written:
+            if id(one) in call.kept and id(one) not in call.dirty:
+                one.copy_(with_gradients_of(one, call.kept[id(one)]))
+        marked = self._marked(call) if call.places else {}
+        for one in call.written:
+            if id(one) in call.dirty:
+                one.copy_(marked[id(one)])
+        # What is returned twice has the gradient of the last place. Nothing else has any.
+        made = [
+            marked[id(one)] if id(one) in marked else stopped(one, () if call.several else given)
+            for one in call.results
+        ]
+        return tuple(made) if call.several else made[0]
 
-    def _mark(
-        self,
-        whole: _Whole,
-        context: FunctionCtx,
-        given: Sequence[Any],
-        results: list[Any],
-        places: Sequence[int],
-    ) -> None:
-        """Let those of `results` that are at `places` have the gradients that `backward` says."""
-        incoming = [incoming_gradient(results[at], at) for at in places]
-        # Copies, as a backward method may write what it is given.
-        into = _nothing(results) if getattr(context, "materialize_grads", True) else {}
-        into |= {at: one.clone() for at, one in zip(places, incoming, strict=True)}
-        gradients = self._gradients(
-            whole, context, given, [into.get(at) for at in range(len(results))]
-        )
-        sources = [given[at] for at in gradients]
-        found = [results[at] for at in places]
+    def _marked(self, call: Call) -> dict[int, Tensor]:
+        """Return the results with gradients, by their identity, as `backward` says these."""
+        found = [call.results[at] for at in call.places]
+        incoming = [incoming_gradient(one, at) for one, at in zip(found, call.places, strict=True)]
+        gradients = self._gradients(call, dict(zip(call.places, incoming, strict=True)))
+        sources = [call.source(at) for at in gradients]
         marked = own_gradient(found, incoming, sources, [*gradients.values()])
-        for at, one in zip(places, marked, strict=True):
-            results[at] = one
+        return {id(one): own for one, own in zip(found, marked, strict=True)}
 
-    def _gradients(
-        self,
-        whole: _Whole,
-        context: FunctionCtx,
-        given: Sequence[Any],
-        incoming: Sequence[Tensor | None],
-    ) -> dict[int, Tensor]:
+    def _gradients(self, call: Call, incoming: Mapping[int, Tensor]) -> dict[int, Tensor]:
         """Return what `backward` returns for the floating-point tensors of `given`, by place."""
-        returned = whole.backward(context, incoming)
+        given, kind = call.given, call.whole.kind
+        with call.watch as watch, without_autocast():
+            watch.note(call.results)
+            watch.begin()
+            returned = call.whole.backward(call.context, call.incoming(incoming))
+        if watch.written():
+            raise self._refusal(kind, "writes in backward what is there outside of it, as buffers")
         if len(returned) < len(given) or any(one is not None for one in returned[len(given) :]):
             raise CompileError(
-                f"{self.name} calls {whole.kind.__name__}, whose backward method returns "
+                f"{self.name} calls {kind.__name__}, whose backward method returns "
                 f"{len(returned)} values; one for each of its {len(given)} arguments was expected"
             )
-        pairs = zip(given, returned, strict=False)
         return {
-            at: self._fitting(whole.kind, gradient, one)
-            for at, (one, gradient) in enumerate(pairs)
+            at: self._fitting(kind, gradient, one)
+            for at, (one, gradient) in enumerate(zip(given, returned, strict=False))
             if gradient is not None and isinstance(one, Tensor) and one.is_floating_point()
         }
 
-    def _fitting(self, kind: type, gradient: Tensor, like: Tensor) -> Tensor:
+    def _fitting(self, kind: type, gradient: object, like: Tensor) -> Tensor:
         """Return `gradient` in the type and shape of what it is of, as PyTorch does."""
+        if not isinstance(gradient, Tensor):
+            raise CompileError(
+                f"{self.name} calls {kind.__name__}, whose backward method returns "
+                f"{type(gradient).__name__} for a tensor; a tensor or None was expected"
+            )
         gradient = gradient.to(like.dtype)
         if gradient.shape == like.shape:
             return gradient
@@ -202,49 +233,6 @@ class _Recorder:
                 f"{self.name} calls {kind.__name__}, whose backward method returns a gradient of "
                 f"shape {[*gradient.shape]} for an argument of shape {[*like.shape]}"
             ) from None
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """A function as its class has it."""
-
-    forward: Callable[..., Any]
-    setup_context: Callable[..., Any]
-    kind: type[Function]
-
-    @property
-    def has_setup(self) -> bool:
-        """Tell whether `forward` takes no context, which another method fills."""
-        return self.setup_context is not _SingleLevelFunction.setup_context
-
-    def called(self, given: Sequence[Any]) -> tuple[FunctionCtx, object]:
-        """Return the context that a call has filled, and what it returns."""
-        context = _Context(tuple(_has_gradient(one, ()) for one in given))
-        if not self.has_setup:
-            return context, self.forward(context, *given)
-        result = self.forward(*given)
-        self.setup_context(context, tuple(given), result)
-        return context, result
-
-    def backward(
-        self, context: FunctionCtx, incoming: Sequence[Tensor | None]
-    ) -> tuple[Tensor | None, ...]:
-        """Return the gradients of what was given."""
-        own = self.kind.vjp if self.kind.vjp is not Function.vjp else self.kind.backward
-        returned = own(context, *incoming)
-        return returned if isinstance(returned, tuple) else (returned,)
-
-
-class _Context(FunctionCtx):
-    """What `forward` hands on to `backward`, without the engine of PyTorch."""
-
-    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
-        self.needs_input_grad = needs_input_grad
-
-    @property
-    def saved_tensors(self) -> tuple[Tensor | None, ...]:
-        """What was saved."""
-        return getattr(self, "to_save", ())
 
 
 @contextmanager
@@ -264,23 +252,6 @@ def _without_modes() -> Iterator[None]:
 
     with replaced(PreDispatchTorchFunctionMode, "__torch_function__", heard):
         yield
-
-
-def _no_setup(*_: object) -> None:
-    """Fill no context: that of PyTorch's engine, which will not run."""
-
-
-def _has_gradient(value: object, constant: Sequence[int] | set[int]) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and id(value) not in constant
-
-
-def _nothing(results: Sequence[object]) -> dict[int, Tensor]:
-    """Return zeros for the tensors among `results`: what has no gradient comes as such."""
-    return {at: torch.zeros_like(one) for at, one in enumerate(results) if isinstance(one, Tensor)}
-
-
-def _tensors(value: object) -> list[Tensor]:
-    return [one for one in pytree.tree_leaves(value) if isinstance(one, Tensor)]
 
 
 @contextmanager
