@@ -52,7 +52,7 @@ def own_gradients(name: str) -> Iterator[None]:
     recorded.
     """
     call = vars(applying)["custom_function_call"]
-    recorder = _Recorder(name, functorch.unwrap_dead_wrappers, call, get_ident())
+    recorder = _FunctionRecorder(name, functorch.unwrap_dead_wrappers, call, get_ident())
     # What every Function.apply calls, even one that was looked up before.
     with (
         replaced(functorch, "unwrap_dead_wrappers", recorder.unwrap),
@@ -66,7 +66,7 @@ def own_gradients(name: str) -> Iterator[None]:
 
 
 @dataclass
-class _Recorder:
+class _FunctionRecorder:
     """Lets the next call of `forward` of a function that is applied record its gradients.
 
     `name` is that of the module, `before` what unwraps arguments, `call` what applies functions
