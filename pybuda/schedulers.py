@@ -20,4 +20,5 @@ class LearningRateScheduler:
 
     def step(self) -> None:
         """Give the optimizer its next learning rate."""
-        self.optimizer.set_optimizer_parameters(learning_rate=self.get_lr())
+        rate = self.get_lr()
+        self.optimizer.learning_rate = rate if rate is None else float(rate)  # None is refused

@@ -79,7 +79,7 @@ class DeviceRequest:
 
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
-        return None if self.optimizer is None else self.optimizer.learning_rate
+        return None if self.optimizer is None else self.optimizer._made().lr
 
     def updates(self, paths: Mapping[str, str]) -> sambac.Optimizer | None:
         """Return what updates parameters, which have `paths` in the compiled program."""
