@@ -20,5 +20,4 @@ class LearningRateScheduler:
 
     def step(self) -> None:
         """Give the optimizer its next learning rate."""
-        rate = self.get_lr()
-        self.optimizer.learning_rate = rate if rate is None else float(rate)  # None is refused
+        self.optimizer.learning_rate = self.get_lr()  # runs refuse what is no number

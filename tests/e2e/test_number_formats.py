@@ -118,7 +118,8 @@ NO_EFFECT = {
 @pytest.mark.parametrize("case", NO_EFFECT)
 def test_a_rule_that_says_nothing_of_what_it_fits_is_told(case: str) -> None:
     model = (
-        'agraph (float[4,16] x) => (float[4,16] y)\n<float[16,16] w = {' + ", ".join("1" * 256)
+        "agraph (float[4,16] x) => (float[4,16] y)\n<float[16,16] w = {"
+        + ", ".join("1" * 256)
         + "}>\n{ h = MatMul (x, w)\n y = Relu (h) }"
     )
     text = f'<ir_version: 9, opset_import: ["" : 18]>\n{model}'

@@ -49,7 +49,7 @@ def test_yaml_spells_options_as_the_command_line(
         ("o0: 1", "o0: 1 is none of o0, o1, o3$"),
         ("o0: true\no3: true", "o0 and o3 are one option$"),
         ("b: 1\nbatch-size: 2", "b and batch-size are one option$"),
-        ("batch-size: [1, 2]", r"batch-size: \[1, 2\] is a list; it takes a text or a number$"),
+        ("batch-size: [1, 2]", r"batch-size: \[1, 2\] is a list, expected one value$"),
         ("resources-scaling-factors: 1", "resources-scaling-factors: 1 is no list of 3$"),
     ],
 )

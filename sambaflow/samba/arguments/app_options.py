@@ -303,9 +303,9 @@ def read(attribute: str, value: object) -> object:
         return value
     option = options[0]
     if isinstance(option, Switch):
-        if not isinstance(value, bool):
-            raise ValueError(f"{value!r} is neither true nor false")
-        return value
+        if value is True or value is False:
+            return value
+        raise ValueError(f"{value!r} is neither true nor false")
     if option.constant is not None:
         return _one_of(value, [each.constant for each in options])
     if option.count == 1:
@@ -315,9 +315,12 @@ def read(attribute: str, value: object) -> object:
     return [_read_one(option, each) for each in value]
 
 
+_READABLE = (str, int, float)
+
+
 def _read_one(option: AppOption, value: object) -> object:
-    if not isinstance(value, str | int | float):
-        raise ValueError(f"{value!r} is a {type(value).__name__}; it takes a text or a number")
+    if type(value) not in _READABLE:
+        raise ValueError(f"{value!r} is a {type(value).__name__}, expected one value")
     try:
         found = option.kind(str(value))
     except ArgumentTypeError as error:
