@@ -20,4 +20,4 @@ class LearningRateScheduler:
 
     def step(self) -> None:
         """Give the optimizer its next learning rate."""
-        self.optimizer.set_optimizer_parameters(learning_rate=self.get_lr())
+        self.optimizer.learning_rate = self.get_lr()  # runs refuse what is no number

@@ -79,6 +79,8 @@ class DeviceRequest:
 
     def rate(self) -> float | None:
         """Return the learning rate of the next step, None where there is no optimizer."""
+        if self.optimizer is not None:
+            self.optimizer._made()  # refuses a rate that is no number
         return None if self.optimizer is None else self.optimizer.learning_rate
 
     def updates(self, paths: Mapping[str, str]) -> sambac.Optimizer | None:

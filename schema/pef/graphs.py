@@ -204,3 +204,26 @@ class Namespace(Generic[T]):
     def known(self) -> tuple[str, ...]:
         """Every name that means something: those of graphs' members first, then full names."""
         return tuple(dict.fromkeys((*self._members, *self._qualified, *self._tensors)))
+
+
+def symbol_names(program: Program) -> Namespace[SymbolIndex]:
+    """Return what names of tensors mean in `program`.
+
+    A symbol has its own name, those of public inputs and outputs behind which it stands (after the
+    name of their graph or model too: `decode.x`), and its further names (aliases). Where there are
+    several models, the name of a graph may stand in front of the symbols that it uses.
+    """
+    return Namespace(
+        (
+            (callers(graph.name, graph.model), port.name, port.symbol)
+            for graph in program.graphs
+            for port in (*graph.inputs, *graph.outputs)
+        ),
+        (
+            *((symbol.name, index) for index, symbol in enumerate(program.symbols)),
+            *((alias.name, alias.symbol) for alias in program.aliases),
+        ),
+        inner=(
+            (called, program.symbols[index].name, index) for called, index in inner_symbols(program)
+        ),
+    )

@@ -18,7 +18,9 @@ from onnx import helper, numpy_helper
 import pef
 import sambac
 import sambarun
+from pef import PefError
 from sambac import CompileError, CompileOptions, GraphSource
+from sambac.explain import explain
 from sambac.reconstruct.verify import check_plans
 
 
@@ -130,6 +132,26 @@ def test_the_runtime_refuses_it() -> None:
                 call()
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("weight", "weight"),
+        ("net.layer.weight", "layer.weight"),
+        ("symbol:layer.weight", "layer.weight"),
+        ("layer.y", "y"),
+    ],
+)
+def test_explanations_know_the_same_names(name: str, meant: str) -> None:
+    (found,) = explain(sambac.compile_graphs(WEIGHTS), name)
+    assert (found.kind, found.name) == ("symbol", meant)
+
+
+def test_explanations_refuse_it() -> None:
+    program = sambac.compile_graphs(WEIGHTS)
+    with pytest.raises(PefError, match=r"'layer.weight' may be .* ask for symbol: and a name"):
+        explain(program, "layer.weight")
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_states_whose_full_names_collide(turned: bool) -> None:
     """Checkpoints know states by their full names: two of one name could not be told apart."""
@@ -155,6 +177,32 @@ def test_states_whose_full_names_collide(turned: bool) -> None:
     ]
     with pytest.raises(CompileError, match=r"'layer.weight' would be 'weight' of graph 'layer'"):
         sambac.compile_graphs(sources[::-1] if turned else sources)
+
+
+def products(scale: float, *weights: str) -> onnx.ModelProto:
+    """Return y = x @ weight, or tanh(x @ weight) @ weight of two weights."""
+    model = product(weights[0], scale=scale)
+    for weight in weights[1:]:
+        content = numpy_helper.from_array(scale * np.eye(3, dtype="f"), weight)
+        model.graph.initializer.append(content)
+        model.graph.node[-1].output[0] = "before"
+        model.graph.node.append(helper.make_node("Tanh", ["before"], ["between"]))
+        model.graph.node.append(helper.make_node("MatMul", ["between", weight], ["y"]))
+    return model
+
+
+@pytest.mark.parametrize("first", [("weight", "layer.weight"), ("weight",)])
+@pytest.mark.parametrize("second", [("weight", "layer.weight"), ("weight",)])
+def test_a_weight_is_not_read_in_place_of_another(
+    first: tuple[str, ...], second: tuple[str, ...]
+) -> None:
+    """`weight` of the second graph would be `layer.weight`, if nothing else were called so."""
+    sources = [GraphSource("net", products(1, *first)), GraphSource("layer", products(2, *second))]
+    if len(first) == len(second) == 1:
+        assert sambac.compile_graphs(sources)
+        return
+    with pytest.raises(CompileError, match=r"'layer.weight' would be 'weight' of graph 'layer'"):
+        sambac.compile_graphs(sources)
 
 
 def test_full_names_of_one_tensor_are_no_collision() -> None:

@@ -105,6 +105,32 @@ def test_what_wants_nothing_changes_nothing(tmp_path: Path) -> None:
     assert paths[0].read_bytes() == paths[1].read_bytes()
 
 
+NO_EFFECT = {
+    "an operand that there is not": NumberRule(op_type=("matmul",), operands={2: "Bfp2_b"}),
+    "of every operator": NumberRule(operands={7: "Bfp2_b"}),
+    "an operand that is no parameter": NumberRule(op_type=("matmul",), weights={0: "Bfp2_b"}),
+    "no parameter": NumberRule(op_type=("relu",), weights="Bfp2_b"),
+    "no product": NumberRule(op_type=("relu",), fidelity="LoFi"),
+    "no factors": NumberRule(op_type=("relu",), factors="Bfp2_b"),
+}
+
+
+@pytest.mark.parametrize("case", NO_EFFECT)
+def test_a_rule_that_says_nothing_of_what_it_fits_is_told(case: str) -> None:
+    model = (
+        "agraph (float[4,16] x) => (float[4,16] y)\n<float[16,16] w = {"
+        + ", ".join("1" * 256)
+        + "}>\n{ h = MatMul (x, w)\n y = Relu (h) }"
+    )
+    text = f'<ir_version: 9, opset_import: ["" : 18]>\n{model}'
+    program = compiled(text, [NO_EFFECT[case]])
+    (warned,) = program.warnings
+    assert warned.endswith("says nothing of what it fits: it has no effect")
+    assert "applied" not in json.loads(program.producer.options)
+    for rule in (NumberRule(factors="Bfp2_b"), NumberRule(op_type=("matmul",), weights="Bfp2_b")):
+        assert compiled(text, [rule]).warnings == ()
+
+
 @pytest.mark.parametrize("fidelity", ["", "HiFi3"])
 @pytest.mark.parametrize("text", ["MatMul (x, w)", "Gemm <transB = 1, alpha = 0.5> (x, w, b)"])
 def test_sums_in_a_short_accumulator(text: str, fidelity: str) -> None:

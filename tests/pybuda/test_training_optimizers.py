@@ -158,6 +158,29 @@ def test_schedulers_step_after_each_epoch() -> None:
     is_checkpoint_of(checkpoints.get(timeout=WAIT), twin)
 
 
+class Forgetful(Halving):
+    def get_lr(self) -> float:
+        super().get_lr()
+        return None  # type: ignore[return-value]  # as who writes no return
+
+
+@pytest.mark.parametrize("scheduled", [False, True])
+def test_a_learning_rate_that_is_none_is_refused(scheduled: bool) -> None:
+    """It was taken for a device without an optimizer, or for the rate before."""
+    optimizer = sgd(0.2)
+    scheduler = Forgetful(optimizer) if scheduled else None
+    device = pybuda.TTDevice(
+        "tt0", module=later(perceptron(), "m"), optimizer=optimizer, scheduler=scheduler
+    )
+    device.place_loss_module(pybuda.op.loss.L1Loss("l1"))
+    push(batches(2), device)
+    pybuda.run_training().get(timeout=WAIT)
+    if not scheduled:
+        optimizer.learning_rate = None
+    with pytest.raises(pybuda.PyBudaError, match="sgd: lr is None; give a number"):
+        pybuda.run_training().get(timeout=WAIT)
+
+
 def test_an_optimizer_of_some_parameters_leaves_the_others() -> None:
     module = Classifier("c")
     device = pybuda.TTDevice("tt0", module=module, optimizer=optimizers.SGD(0.3, [module.bias]))

@@ -15,7 +15,8 @@ from torch import nn
 from sambaflow.samba import lazy_param as lazy
 from sambaflow.samba.lazy.rng import MultithreadedRNG, RNGProvider, RNGProviderFactory
 from sambaflow.samba.materialize import materialize
-from sambaflow.samba.tensors.tensor import SambaParameter, SambaTensor
+from sambaflow.samba.nn.parameter import SambaParameter
+from sambaflow.samba.tensors.tensor import SambaTensor
 
 
 @pytest.fixture(autouse=True)

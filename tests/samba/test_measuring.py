@@ -8,6 +8,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fake_session import FakeSession, traced_linear
@@ -267,6 +268,36 @@ def test_consistency_of_results_that_come_and_go_or_change_in_place() -> None:
     with pytest.raises(AssertionError, match="differ"):
         counting()
     silent()
+
+
+RUNS = {
+    "arrays": lambda run: np.array([1.0, run]),
+    "numbers": lambda run: {"loss": 0.1 + run},
+    "signs of zero": lambda run: [0.0 if run else -0.0],
+    "texts": lambda run: (torch.ones(1), 2, f"run {run}"),
+    "one name in two dicts": lambda run: {
+        "first": {"w": torch.full((2,), float(run))}, "second": {"w": torch.ones(2)}
+    },
+    "one name twice": lambda run: [("w", torch.full((2,), float(run))), ("w", torch.ones(2))],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", RUNS)
+@pytest.mark.parametrize("same", [True, False])
+def test_all_that_an_application_returns_is_compared(form: str, same: bool) -> None:
+    count = iter([0, 0] if same else [0, 1])
+    repeated = consistency_test()(lambda: RUNS[form](next(count)))
+    if same:
+        assert repeated() is not None
+        return
+    with pytest.raises(AssertionError, match="results differ"):
+        repeated()
+
+
+@pytest.mark.parametrize("result", [{1}, (t for t in [torch.ones(1)]), object()])
+def test_what_cannot_be_compared_is_refused(result: object) -> None:
+    with pytest.raises(TypeError, match=r"^out is a .*, which runs cannot be compared by; return"):
+        consistency_test()(lambda: {"out": result})()
 
 
 def test_consistency_is_asked_for_with_parentheses() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pef.errors import PefError
+from pef.graphs import AmbiguousNameError, symbol_names
 from pef.program import Program
 from pef.text import plural
 from pef.wording import did_you_mean, listed
@@ -27,21 +28,15 @@ class Subject:
 def find(program: Program, spelled: str) -> tuple[Subject, ...]:
     """Return what a name means: `section:NAME` and the like one kind alone.
 
-    A section may be named by its number. Raises `PefError` for a name that means nothing, or
-    several things of which none is a part of another.
+    A section may be named by its number, a symbol as the runtime takes it: by its name after that
+    of a graph, by a public one. Raises `PefError` for a name that means nothing, or several things
+    of which none is a part of another.
     """
-    known = list(_all(program))
-    kind, colon, name = spelled.partition(":")
-    exact = []
-    if colon and kind in KINDS:
-        exact = [each for each in known if each[1].kind == kind and each[0] == name]
-    if not exact:
-        exact = [each for each in known if each[0] == spelled]
-    by_kind = {subject.kind: subject for _, subject in reversed(exact)}
-    found = tuple(by_kind[each] for each in KINDS if each in by_kind)
+    kind, _, name = spelled.partition(":")
+    found = _meant(program, name, kind) if kind in KINDS else ()
+    found = found or _meant(program, spelled)
     if not found:
-        words = [word for word, _ in known]
-        hint = did_you_mean(spelled, words) or (
+        hint = did_you_mean(spelled, _known(program)) or (
             f"; it has {plural(len(program.sections), 'section')}, such as "
             f"{listed([repr(section.name) for section in program.sections], 3, ', ')}"
         )
@@ -50,6 +45,29 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
         wanted = " or ".join(f"{each.kind}:{each.name}" for each in found)
         raise PefError(f"{spelled!r} means several things; did you mean {wanted}?")
     return found
+
+
+def _meant(program: Program, name: str, kind: str = "") -> tuple[Subject, ...]:
+    """Return what `name` means: a thing of each kind, or of `kind` alone."""
+    called: dict[str, Subject] = {}
+    for word, subject in _parts(program):
+        if word == name and kind in ("", subject.kind):
+            called.setdefault(subject.kind, subject)
+    if kind in ("", "symbol") and (symbol := _symbol(program, name, exactly=bool(kind))):
+        called["symbol"] = symbol
+    return tuple(called[each] for each in KINDS if each in called)
+
+
+def _symbol(program: Program, name: str, *, exactly: bool) -> Subject | None:
+    """Return the symbol that `name` means; what is `exactly` called so comes first, if wanted."""
+    own = (at for at, symbol in enumerate(program.symbols) if symbol.name == name)
+    at = next(own, None) if exactly else None
+    if at is None:
+        try:
+            at = next(iter(symbol_names(program).find(name)), None)
+        except AmbiguousNameError as error:
+            raise PefError(f"{error}, or ask for symbol: and a name of `sambac inspect`.") from None
+    return None if at is None else Subject("symbol", program.symbols[at].name, at)
 
 
 def _is_nested(found: tuple[Subject, ...]) -> bool:
@@ -63,27 +81,21 @@ def _is_nested(found: tuple[Subject, ...]) -> bool:
     )
 
 
-def _all(program: Program) -> Iterator[tuple[str, Subject]]:
+def _parts(program: Program) -> Iterator[tuple[str, Subject]]:
+    """Yield all but the symbols, with what they may be called."""
     for number, graph in enumerate(program.graphs):
         yield graph.name, Subject("graph", graph.name, number)
     for number, section in enumerate(program.sections):
-        subject = Subject("section", section.name, number)
-        yield section.name, subject
+        yield section.name, Subject("section", section.name, number)
         for group in section.groups:
             for operator in group.operators:
                 place = OperatorPlace(number, group, operator)
                 yield operator.name, Subject("operator", operator.name, place)
-    for at, symbol in enumerate(program.symbols):
-        yield symbol.name, Subject("symbol", symbol.name, at)
-    for alias in program.aliases:
-        yield alias.name, _symbol(program, alias.symbol)
-    for graph in program.graphs:
-        for port in (*graph.inputs, *graph.outputs):
-            yield port.name, _symbol(program, port.symbol)
-            yield f"{graph.name}.{port.name}", _symbol(program, port.symbol)
     for number, section in enumerate(program.sections):
         yield str(number), Subject("section", section.name, number)
 
 
-def _symbol(program: Program, at: int) -> Subject:
-    return Subject("symbol", program.symbols[at].name, at)
+def _known(program: Program) -> Iterator[str]:
+    """Yield all names that mean something."""
+    yield from (word for word, _ in _parts(program))
+    yield from symbol_names(program).known

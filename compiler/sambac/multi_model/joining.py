@@ -165,8 +165,10 @@ class _Merger:
         self.aliases: dict[str, str] = {}
         self.states: dict[str, State] = {}
         self._full_names: dict[str, tuple[str, str, str]] = {}
+        self._clashes: list[tuple[str, str, str]] = []
         self._tenants = tenants
         self._homes: dict[Hashable, ir.Value] = {}
+        self._models = 0
         self._taken: set[str] = set()
         self._nodes: set[str] = set()
         self._argins: set[str] = set()
@@ -188,6 +190,7 @@ class _Merger:
                 name = str(value.name)
                 if name in self._taken and name not in found and name not in shared:
                     found[name] = fresh(f"{source.name}.{name}")
+        self._note_clashes(source, {name: found[name] for name in found if name not in settled})
         self._take_states(source.name, lowered, found)
         for model, shared in zip(models, constants, strict=True):
             self._rename_all(source, model, {**found, **shared})
@@ -203,16 +206,28 @@ class _Merger:
         self._argins.update(argin.name for argin in found)
         return found
 
-    def check_full_names(self) -> None:
-        """Raise `CompileError` for states whose name after that of their graph means another one.
+    def _note_clashes(self, source: Loaded, renames: Mapping[str, str]) -> None:
+        """Note weights of a model alone that could not be called after it, as another tensor is."""
+        for name, new in renames.items():
+            full = f"{source.name}.{name}"
+            if full != new and source.owners.get(name) == (self._models, name):
+                self._clashes.append((full, source.name, name))
+        self._models += 1
 
-        Checkpoints and applications know states by these names.
+    def check_full_names(self) -> None:
+        """Raise `CompileError` for tensors whose name after that of their graph means another one.
+
+        Checkpoints and applications know states by these names, and programs read weights by them.
         """
+        clashes = [
+            (full, model, name)
+            for full, (home, model, name) in self._full_names.items()
+            if (full if full in self.states else self.aliases.get(full, home)) != home
+        ]
         problems = [
             f"'{full}' would be '{name}' of graph '{model}' and another tensor: call the graph "
             f"otherwise"
-            for full, (home, model, name) in self._full_names.items()
-            if (full if full in self.states else self.aliases.get(full, home)) != home
+            for full, model, name in dict.fromkeys((*clashes, *self._clashes))
         ]
         if problems:
             raise CompileError(listed(problems))

@@ -133,8 +133,12 @@ class RoundNumbers(Pass):
         ]
         wanted = []
         for node in nodes:
-            weighs = any(is_weight(value, self.weights) for value in present(node.inputs))
-            wanted.append((node, scope.stage_of(node), weighs))
+            weights = frozenset(
+                number
+                for number, value in enumerate(node.inputs)
+                if value is not None and is_weight(value, self.weights)
+            )
+            wanted.append((node, scope.stage_of(node), weights))
         return matched.report(wanted, _tensors(model.graph))
 
 

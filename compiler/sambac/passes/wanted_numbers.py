@@ -119,15 +119,7 @@ class MatchedRules:
 
     def of(self, node: ir.Node, stage: str) -> Wanted:
         """Return what is wanted of `node`, which belongs to a `stage`: `fwd` or `bwd`."""
-        rules = [self._rules[index] for index in self._fitting(node, stage)]
-        if not rules:
-            return NOTHING
-        found: dict[str, str] = {}
-        for rule in rules:
-            said = rule.settings().items()
-            found.update({name: str(value) for name, value in said if name not in _READ})
-        reads = tuple(rule for rule in rules if any(getattr(rule, name) for name in _READ))
-        return _that_matters(node, Wanted(reads, **found))
+        return _wanted(node, [self._rules[index] for index in self._fitting(node, stage)])
 
     def of_tensor(self, value: ir.Value) -> Wanted:
         """Return what is wanted of `value`, an input or a constant: a format that it lies in."""
@@ -146,26 +138,37 @@ class MatchedRules:
                 yield index
 
     def report(
-        self, nodes: Iterable[tuple[ir.Node, str, bool]], tensors: Iterable[ir.Value]
+        self, nodes: Iterable[tuple[ir.Node, str, frozenset[int]]], tensors: Iterable[ir.Value]
     ) -> tuple[list[str], list[str]]:
         """Return lines that say what is wanted of how many nodes, and warnings.
 
-        With each of `nodes` come its stage and whether it reads a parameter. Warned of are rules
-        that fit none of them and no one of `tensors`, inputs and constants.
+        With each of `nodes` come its stage and the numbers of operands that are parameters. Warned
+        of are rules that fit none of them and no one of `tensors`, inputs and constants, and those
+        for some operators that say nothing of them.
         """
         used: Counter[int] = Counter()
+        fitting: set[int] = set()
         wanted: Counter[tuple[str, str]] = Counter()
         for value in tensors:
             used.update(self._naming(value))
             if (told := self.of_tensor(value)) != NOTHING:
                 wanted[("tensor", str(told))] += 1
-        for node, stage, weighs in nodes:
-            used.update(self._fitting(node, stage))
-            if (told := _without_weights(self.of(node, stage), weighs)) != NOTHING:
+        for node, stage, weights in nodes:
+            fits = [*self._fitting(node, stage)]
+            matter = [index for index in fits if _matters(node, self._rules[index], weights)]
+            fitting.update(fits)
+            used.update(matter)
+            told = _wanted(node, [self._rules[index] for index in matter])
+            if (told := _without_weights(told, bool(weights))) != NOTHING:
                 wanted[(node.op_type, str(told))] += 1
         lines = [f"{count} {kind}: {told}" for (kind, told), count in sorted(wanted.items())]
-        idle = [rule.record() for index, rule in enumerate(self._rules) if not used[index]]
-        return lines, [f"no operator fits the number rule {rule}" for rule in idle]
+        return lines, [
+            f"the number rule {rule.record()} says nothing of what it fits: it has no effect"
+            if index in fitting
+            else f"no operator fits the number rule {rule.record()}"
+            for index, rule in enumerate(self._rules)
+            if not used[index] and not (index in fitting and _is_for_all(rule))
+        ]
 
     def _fitting(self, node: ir.Node, stage: str) -> Iterator[int]:
         kinds, names = _kinds_and_names(node)
@@ -175,6 +178,38 @@ class MatchedRules:
             called = not rule.name or any(re.fullmatch(rule.name, name) for name in names)
             if called and rule.stage in ("", stage):
                 yield index
+
+
+def _wanted(node: ir.Node, rules: Sequence[NumberRule]) -> Wanted:
+    """Return what `rules`, all of which fit `node`, want of it."""
+    if not rules:
+        return NOTHING
+    found: dict[str, str] = {}
+    for rule in rules:
+        said = rule.settings().items()
+        found.update({name: str(value) for name, value in said if name not in _READ})
+    reads = tuple(rule for rule in rules if any(getattr(rule, name) for name in _READ))
+    return _that_matters(node, Wanted(reads, **found))
+
+
+def _matters(node: ir.Node, rule: NumberRule, weights: Iterable[int]) -> bool:
+    """Tell whether `rule` says something of `node`, whose operands `weights` are parameters."""
+    wanted = _wanted(node, [rule])
+    if replace(wanted, reads=()) != NOTHING or any(each.factors for each in wanted.reads):
+        return True
+    read = range(len(node.inputs))
+    return any(
+        _by_number(said, number)
+        for each in wanted.reads
+        for said, numbers in ((each.operands, read), (each.weights, weights))
+        for number in numbers
+    )
+
+
+def _is_for_all(rule: NumberRule) -> bool:
+    """Tell whether `rule` is a default: for every operator, whatever operands it has."""
+    by_number = any(isinstance(said, Mapping) for said in (rule.operands, rule.weights))
+    return not (rule.op_type or rule.name or rule.stage or by_number)
 
 
 def _without_weights(wanted: Wanted, weighs: bool) -> Wanted:

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 import pef
 from pef import dtypes
 from pef.arguments import ANY, NAME, named, some
-from pef.graphs import AmbiguousNameError, Namespace, callers, inner_symbols
+from pef.graphs import AmbiguousNameError, Namespace, symbol_names
 from pef.wording import did_you_mean
 from sambarun.arrays import Array, is_bindable
 from sambarun.errors import RunError, items, require
@@ -45,22 +45,7 @@ class Access:
     @cached_property
     def _names(self) -> Namespace[int]:
         """What names mean, as indices of symbols; most programs never ask."""
-        program = self._image.program
-        return Namespace(
-            (
-                (callers(graph.name, graph.model), port.name, port.symbol)
-                for graph in program.graphs
-                for port in (*graph.inputs, *graph.outputs)
-            ),
-            (
-                *((symbol.name, index) for index, symbol in enumerate(program.symbols)),
-                *((alias.name, alias.symbol) for alias in program.aliases),
-            ),
-            inner=(
-                (called, program.symbols[index].name, index)
-                for called, index in inner_symbols(program)
-            ),
-        )
+        return symbol_names(self._image.program)
 
     def _index(self, name: str, problems: list[str]) -> int | None:
         """Return the symbol that `name` means; add to `problems` if it is none, or several."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from math import inf
 
@@ -286,21 +286,51 @@ def defaults() -> dict[str, object]:
     return {option.attribute: option.default for option in OPTIONS} | FURTHER_ATTRIBUTES
 
 
+def spelled_option(key: str) -> AppOption | None:
+    """Return the predefined option that `key` spells, with or without dashes: `b`, `o0`, `--o0`."""
+    word = key.lstrip("-").replace("_", "-")
+    spellings = (f"-{word}", f"--{word}")
+    return next((each for each in OPTIONS if {*spellings} & {*each.spellings}), None)
+
+
 def read(attribute: str, value: object) -> object:
     """Return `value` as the predefined option of `attribute` has it, if there is one.
 
-    What is neither text nor a number stays as it is. Raises ValueError for what the option does
-    not take.
+    Raises ValueError for what the option does not take.
     """
-    option = next((item for item in OPTIONS if item.attribute == attribute), None)
-    if option is None or option.constant is not None or not isinstance(value, str | int | float):
+    options = [each for each in OPTIONS if each.attribute == attribute]
+    if not options:
         return value
+    option = options[0]
+    if isinstance(option, Switch):
+        if value is True or value is False:
+            return value
+        raise ValueError(f"{value!r} is neither true nor false")
+    if option.constant is not None:
+        return _one_of(value, [each.constant for each in options])
+    if option.count == 1:
+        return _read_one(option, value)
+    if not isinstance(value, list) or len(value) != option.count:
+        raise ValueError(f"{value!r} is no list of {option.count}")
+    return [_read_one(option, each) for each in value]
+
+
+_READABLE = (str, int, float)
+
+
+def _read_one(option: AppOption, value: object) -> object:
+    if type(value) not in _READABLE:
+        raise ValueError(f"{value!r} is a {type(value).__name__}, expected one value")
     try:
         found = option.kind(str(value))
     except ArgumentTypeError as error:
         raise ValueError(str(error)) from error
     except ValueError as error:
         raise ValueError(f"{value!r} is no number that it takes") from error
-    if option.choices is not None and found not in option.choices:
-        raise ValueError(f"{value!r} is none of {', '.join(map(str, option.choices))}")
-    return found
+    return found if option.choices is None else _one_of(found, option.choices)
+
+
+def _one_of(value: object, choices: Collection[object]) -> object:
+    if value not in choices:
+        raise ValueError(f"{value!r} is none of {', '.join(map(str, choices))}")
+    return value

@@ -13,7 +13,7 @@ from argparse import (
     _StoreAction,
     _StoreConstAction,
 )
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from sambaflow.samba.arguments.app_options import (
     Switch,
     defaults,
     read,
+    spelled_option,
 )
 from sambaflow.samba.arguments.checked import checked
 from sambaflow.samba.arguments.kinds import ArgumentKind
@@ -231,8 +232,9 @@ def _obey(args: Namespace) -> None:
 def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Namespace:
     """Put the options of a YAML file into `args`, and return it.
 
-    The file is one mapping; `batch-size` and `batch_size` mean the same. What was given on the
-    command line wins, over the file and this over defaults. Where `args` are not of
+    The file is one mapping; `batch-size`, `batch_size` and `b` mean the same, and `o0: true` what
+    -o0 means. What was given on the command line wins, over the file and this over defaults; a
+    predefined option that is null is not given. Where `args` are not of
     `parse_app_args`, given is what is not the predefined default, nor False or None. A number
     without a dot, such as 1e-4, is text for YAML; where the option has a number, it is one. What is
     no option becomes an attribute too; a warning tells of what is nearly one.
@@ -250,9 +252,14 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
         found = yaml.load(file, Loader=UniqueKeys)
     if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
         raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
-    problems, known = [*_said_twice(found)], tuple(vars(args))
-    for key, value in found.items():
-        name = key.replace("-", "_")
+    known, problems = tuple(vars(args)), list[str]()
+    spelled: dict[str, str] = {}
+    for key, said in found.items():
+        name, value = _meant(key, said, known)
+        if value is None and name in defaults():
+            continue
+        if (other := spelled.setdefault(name, key)) != key:
+            problems.append(f"{other} and {key} are one option")
         if name not in known and (meant := did_you_mean(name, known)):
             warn(f"{os.fspath(yaml_path)}: there is no option '{key}'{meant}")
         try:
@@ -267,13 +274,18 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     return args
 
 
-def _said_twice(keys: Iterable[str]) -> Iterator[str]:
-    """Yield a sentence for each option that two of the `keys` of a file mean."""
-    spelled: dict[str, str] = {}
-    for key in keys:
-        other = spelled.setdefault(key.replace("-", "_"), key)
-        if other != key:
-            yield f"{other} and {key} are one option"
+def _meant(key: str, value: object, known: Collection[str]) -> tuple[str, object]:
+    """Return the attribute that the `key` of a file means, and what it gives it.
+
+    `known` are those of an application, which go before the spellings of predefined options.
+    """
+    name = key.replace("-", "_")
+    option = None if name in known else spelled_option(key)
+    if option is None or option.attribute not in known:
+        return name, value
+    if option.constant is None or isinstance(option, Switch) or not isinstance(value, bool):
+        return option.attribute, value
+    return option.attribute, option.constant if value else None
 
 
 def _as_held(held: object, value: object) -> object:
