@@ -20,7 +20,7 @@ from .watch import Watch
 
 
 @dataclass(frozen=True)
-class Whole:
+class UserFunction:
     """A function as its class has it."""
 
     forward: Callable[..., Any]
@@ -68,7 +68,7 @@ class Call:
     what was there before; `watch` knows what it made.
     """
 
-    whole: Whole
+    whole: UserFunction
     context: FunctionCtx
     given: Sequence[Any]
     returned: object
@@ -77,7 +77,7 @@ class Call:
     written: Sequence[Tensor]
 
     @classmethod
-    def of(cls, whole: Whole, given: Sequence[Any]) -> Call:
+    def of(cls, whole: UserFunction, given: Sequence[Any]) -> Call:
         """Call a function."""
         kept = {id(one): one.clone() for one in given if has_gradient(one) and one.requires_grad}
         with Watch() as watch:

@@ -34,7 +34,7 @@ from sambac.frontend.torch.modules.guards import ADVICE
 from sambac.frontend.torch.own_operators import incoming_gradient, own_gradient
 from sambac.frontend.torch.patching import replaced
 
-from .own_calls import Call, Whole, stopped, with_gradients_of, without_autocast
+from .own_calls import Call, UserFunction, stopped, with_gradients_of, without_autocast
 from .watch import tensors
 
 _CONTROL_FLOW = frozenset(
@@ -101,7 +101,7 @@ class _FunctionRecorder:
             return self.before(args)
         assert isinstance(kind, type)
         assert issubclass(kind, Function)
-        whole = Whole(kind.forward, kind.setup_context, kind)
+        whole = UserFunction(kind.forward, kind.setup_context, kind)
         if not whole.has_setup:
             args = whole.in_order(args, frame.f_locals["kwargs"])
         self._require_recordable(kind, caller, args)
@@ -139,7 +139,7 @@ class _FunctionRecorder:
             f"(autograd.Function) and {what}, which cannot be recorded; {ADVICE}"
         )
 
-    def _forward(self, whole: Whole) -> Callable[..., object]:
+    def _forward(self, whole: UserFunction) -> Callable[..., object]:
         """Return what takes the place of `forward` for one call."""
 
         def forward(*args: Any) -> object:
@@ -156,7 +156,7 @@ class _FunctionRecorder:
 
         return forward
 
-    def _setup(self, whole: Whole) -> Callable[..., None]:
+    def _setup(self, whole: UserFunction) -> Callable[..., None]:
         """Return what takes the place of `setup_context` meanwhile."""
 
         def setup_context(*args: Any) -> None:
@@ -166,7 +166,7 @@ class _FunctionRecorder:
 
         return setup_context
 
-    def _recorded(self, whole: Whole, given: Sequence[Any]) -> object:
+    def _recorded(self, whole: UserFunction, given: Sequence[Any]) -> object:
         """Call `forward` and `backward` of a function; return the results with both."""
         call = Call.of(whole, given)
         if any(tensor.is_complex() for tensor in tensors(call.results)):
