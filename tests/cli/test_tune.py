@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 from onnx import parser
+from tuning_files import formulations, written
 
 import pef
 import sambac as compiler
@@ -62,19 +63,6 @@ def model(tmp_path: Path) -> Path:
     path = tmp_path / "net.onnx"
     onnx.save(parser.parse_model(_MODEL.replace("WEIGHTS", weights)), path)
     return path
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "host.toml"
-    path.write_text(text, "utf-8")
-    return path
-
-
-def formulations(path: Path) -> Mapping[str, tuple[str, str]]:
-    """Return the formulation of each operator of a PEF, and by what it was chosen."""
-    with pef.open(path) as file:
-        rows = report(file.program)["formulations"]
-    return {row["operator"]: (row["formulation"], row["by"]) for row in rows}
 
 
 def test_what_is_measured_is_what_a_compilation_takes(

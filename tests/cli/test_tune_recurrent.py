@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import parser
+from tuning_files import formulations, written
 
-import pef
 import sambarun as runtime
-from pef.report import report
 from sambac.ops.gradients.choice_points import CHOICE_POINTS
 from sambac.tuning_file import read_tuning
 
@@ -33,19 +32,6 @@ dtype = "float32"
 sizes = "sequence 4x3x5, hidden 2, directions 2"
 chosen = "CHOSEN"
 """
-
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "host.toml"
-    path.write_text(text, "utf-8")
-    return path
-
-
-def formulations(path: Path) -> Mapping[str, tuple[str, str]]:
-    """Return the formulation of each operator of a PEF, and by what it was chosen."""
-    with pef.open(path) as file:
-        rows = report(file.program)["formulations"]
-    return {row["operator"]: (row["formulation"], row["by"]) for row in rows}
 
 
 def layer(folder: Path, directions: int) -> Path:

@@ -22,10 +22,10 @@ from sambac.graph.nodes import float_attribute, int_attribute, static_shape
 from sambac.ops.gradients.products import PRODUCT, MatrixProduct
 
 from .base import Pass
+from .fuse_products import BATCHES
 from .rewriting import present
 
 _PRODUCTS = frozenset({("", "Gemm"), ("", "MatMul"), ("com.microsoft", "FusedMatMul")})
-_BATCHES = ("transBatchA", "transBatchB")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def product_at(node: ir.Node) -> MatrixProduct | None:
         return None
     if len(left) < 2 or len(right) != 2:
         return None
-    if out.dtype != ir.DataType.FLOAT or any(int_attribute(node, name) for name in _BATCHES):
+    if out.dtype != ir.DataType.FLOAT or any(int_attribute(node, name) for name in BATCHES):
         return None
     if turned[0] and len(left) > 2:
         return None

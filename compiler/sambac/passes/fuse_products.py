@@ -55,7 +55,8 @@ from .rewriting import Rule, RulePass, has_one_reader, made_beside, made_by, sca
 
 _DOMAIN = "com.microsoft"
 _SIDES = ("transA", "transB")
-_BATCHES = ("transBatchA", "transBatchB")
+BATCHES = ("transBatchA", "transBatchB")
+"""Attributes of FusedMatMul that swap the first axis of an operand and those of the batch behind it."""
 _HEADS = [0, 2, 1, 3]
 _TURNED_HEADS = [0, 2, 3, 1]
 _MIN_ELEMENTS = 1 << 15
@@ -86,7 +87,7 @@ def fuse_operands(editor: Editor, node: ir.Node) -> str | None:
     alpha = operands[0].scale * operands[1].scale
     values = [_in_front(editor, item, together) if item.heads else item.value for item in operands]
     if together:
-        flags |= {name: int(item.heads) for name, item in zip(_BATCHES, operands, strict=True)}
+        flags |= {name: int(item.heads) for name, item in zip(BATCHES, operands, strict=True)}
     _put(editor, node, values, flags, alpha)
     return None
 
@@ -247,7 +248,7 @@ def _product(value: ir.Value, shape: tuple[int, ...]) -> ir.Node | None:
     fused = node.domain == _DOMAIN and node.op_type == "FusedMatMul"
     if not fused and made_by(value, "MatMul") is None:
         return None
-    if any(int_attribute(node, name) for name in _BATCHES):
+    if any(int_attribute(node, name) for name in BATCHES):
         return None
     a, b = (static_shape(operand) for operand in node.inputs)
     if a is None or b is None or len(a) != len(shape) or len(b) != 2:
