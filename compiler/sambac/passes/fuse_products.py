@@ -56,7 +56,7 @@ from .rewriting import Rule, RulePass, has_one_reader, made_beside, made_by, sca
 _DOMAIN = "com.microsoft"
 _SIDES = ("transA", "transB")
 BATCHES = ("transBatchA", "transBatchB")
-"""Attributes of FusedMatMul that swap the first axis of an operand and those of the batch behind it."""
+"""Attributes of FusedMatMul that swap the first axis of an operand with those of a batch."""
 _HEADS = [0, 2, 1, 3]
 _TURNED_HEADS = [0, 2, 3, 1]
 _MIN_ELEMENTS = 1 << 15
