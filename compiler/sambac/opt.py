@@ -26,6 +26,7 @@ from .passes.pipelines import (
     SELECT_KERNELS,
     SELECT_TRAINING_KERNELS,
     SIMPLIFY,
+    WHOLE_FOR_GRADIENTS,
 )
 from .passes.precision import raise_for_rounding, rounding
 from .passes.round_numbers import RoundNumbers
@@ -38,6 +39,7 @@ STAGES: Mapping[str, tuple[Pass, ...]] = {
     "select_kernels": SELECT_KERNELS,
     "select_training_kernels": SELECT_TRAINING_KERNELS,
     "before_gradients": BEFORE_GRADIENTS,
+    "whole_for_gradients": WHOLE_FOR_GRADIENTS,
     "after_gradients": AFTER_GRADIENTS,
 }
 """Passes that run together, by the name that stands for all of them."""

@@ -10,8 +10,8 @@
 
 and around differentiation
 
-    LEGALIZE_TRAINING, CHOSEN_BRANCHES, BEFORE_GRADIENTS, KEEP_FOR_GRADIENTS, LOWER_KEPT,
-    AFTER_GRADIENTS
+    LEGALIZE_TRAINING, CHOSEN_BRANCHES, BEFORE_GRADIENTS, WHOLE_FOR_GRADIENTS, KEEP_FOR_GRADIENTS,
+    LOWER_KEPT, AFTER_GRADIENTS
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from .fold_constants import FoldConstants, InlineBranches
 from .full_dropouts import FullDropouts
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
 from .fuse_rms_normalization import FuseRmsNormalization
+from .fuse_rotary import FuseRotary
 from .infer_shapes import InferShapes
 from .inline_functions import ExpandFunctions, InlineFunctions
 from .insert_casts import InsertCasts
@@ -169,6 +170,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     LowerLrn(),
     GatherShuffles(),
     FuseRmsNormalization(),
+    FuseRotary(),
     ReduceStrength(),
     LowerActivations(),
     ChooseAdditions(),
@@ -224,6 +226,10 @@ BEFORE_GRADIENTS: tuple[Pass, ...] = (
     LogSigmoids(),
     PoolBeforeRelu(),
 )
+
+# One operator whose gradient is one operator, too, and reads nothing of what the parts would keep.
+# For where numbers are not rounded: it would round once where the parts round each.
+WHOLE_FOR_GRADIENTS: tuple[Pass, ...] = (FuseRotary(),)
 
 # The two halves of one rewriting around differentiation: between them operators have outputs that
 # ONNX does not know. For where time counts more than memory, and numbers are not rounded.

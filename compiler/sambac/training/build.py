@@ -40,6 +40,7 @@ from sambac.passes.pipelines import (
     LEGALIZE,
     LEGALIZE_TRAINING,
     LOWER_KEPT,
+    WHOLE_FOR_GRADIENTS,
 )
 from sambac.passes.runner import PassContext, operators_in
 
@@ -180,6 +181,8 @@ def _differentiate(
 ) -> Gradients:
     """Append the backward pass, for which layers keep what takes long to compute anew."""
     exact = options.precision == "float32" and not options.number_rules
+    if exact:
+        passes.run(model, WHOLE_FOR_GRADIENTS)
     if exact and not options.recompute:
         passes.run(model, _decided(KEEP_FOR_GRADIENTS, passes.decisions))
     gradients = add_gradients(

@@ -1,0 +1,289 @@
+"""Rotary embeddings, spelled out, as the one operator that they are.
+
+    x * c + Concat(Neg(x2), x1) * s              ->  RotaryEmbedding(x, [0], c', s')
+
+where x1, x2 are the halves of the last axis of x [batch, heads, places, 2 n], and c, s
+[places, 2 n] have two equal halves c', s' [places, n]: constants, or elementwise results of a
+Concat(t, t). So Llama and its like have it. GPT-J and others turn neighbours instead of halves:
+
+    x * c + Reshape(Concat(Neg(x2), x1)) * s     ->  the same with interleaved = 1
+
+where x1, x2 are every other number, each with a last axis of 1, and c, s have each number twice.
+
+For float32, where nothing else reads the parts. One thread takes a third of the time for halves, a
+seventh for neighbours, and keeps nothing for the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.constants import Array
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import input_at, int_attribute, static_shape
+
+from .rewriting import (
+    Rule,
+    RulePass,
+    constant,
+    derived_name,
+    has_one_reader,
+    integers,
+    made_by,
+    scalar,
+)
+
+DOMAIN = "com.microsoft"
+_RANK = 4
+_PAIR = 2
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """`x`, which is turned by a right angle, in pairs of neighbours or of its halves."""
+
+    x: ir.Value
+    neighbours: bool
+
+    @property
+    def size(self) -> int:
+        """The size of the last axis, which has pairs."""
+        assert self.x.shape is not None
+        return int(self.x.shape[-1])  # type: ignore[arg-type]  # a Turn has a known last size
+
+
+def fuse(editor: Editor, node: ir.Node) -> str | None:
+    """Make x * c + (x turned) * s a RotaryEmbedding."""
+    for plain, across in (node.inputs, reversed(node.inputs)):
+        for turn, sines in _turned(across):
+            cosines = _factor_of(plain, turn.x)
+            if cosines is None:
+                continue
+            if not _same_shape(turn.x, node.outputs[0]):
+                return "angles give the result axes or sizes of their own"
+            return _put(editor, node, turn, (cosines, sines))
+    return "no sum of a value and the value turned, each times angles, which nothing else reads"
+
+
+def _put(
+    editor: Editor, node: ir.Node, turn: _Turn, angles: tuple[ir.Value, ir.Value]
+) -> str | None:
+    if not all(_per_place(each, turn) for each in angles):
+        return "the angles are not one row for each place"
+    if not all(_is_paired(each, turn) for each in angles):
+        return "the numbers of a pair may be turned by two angles"
+    cosines, sines = (_cache(editor, each, turn) for each in angles)
+    operands = turn.x, np.zeros(1, np.int64), cosines, sines
+    neighbours = int(turn.neighbours)
+    editor.replace(node, "RotaryEmbedding", *operands, domain=DOMAIN, interleaved=neighbours)
+    return None
+
+
+def _turned(product: ir.Value | None) -> Iterator[tuple[_Turn, ir.Value]]:
+    """Yield what is turned, and what it is multiplied with, if `product` is such a product."""
+    node = made_by(product, "Mul")
+    if product is None or node is None or not has_one_reader(product):
+        return
+    for value, factor in (node.inputs, reversed(node.inputs)):
+        turn = _turn(value)
+        if turn is not None and factor is not None:
+            yield turn, factor
+
+
+def _factor_of(product: ir.Value | None, x: ir.Value) -> ir.Value | None:
+    """Return y, if `product` is x * y."""
+    node = made_by(product, "Mul")
+    if product is None or node is None or not has_one_reader(product):
+        return None
+    first, second = node.inputs
+    return second if first is x else first if second is x else None
+
+
+def _turn(value: ir.Value | None) -> _Turn | None:
+    """Return what is turned by a right angle to `value`."""
+    if value is None or not has_one_reader(value):
+        return None
+    reshape = made_by(value, "Reshape")
+    joined = made_by(value if reshape is None else reshape.inputs[0], "Concat")
+    if joined is None or len(joined.inputs) != _PAIR or not has_one_reader(joined.outputs[0]):
+        return None
+    rank = len(joined.outputs[0].shape or ())
+    if int_attribute(joined, "axis") not in (-1, rank - 1):
+        return None
+    first, second = joined.inputs
+    if reshape is not None:
+        first, second = _unsqueezed(first), _unsqueezed(second)
+    negative = made_by(first, "Neg")
+    if negative is None or second is None or not has_one_reader(negative.outputs[0]):
+        return None
+    x = _pair(second, negative.inputs[0], 1 if reshape is None else _PAIR)
+    if x is None or (reshape is not None and not _same_shape(x, value)):
+        return None
+    return _Turn(x, neighbours=reshape is not None)
+
+
+def _unsqueezed(value: ir.Value | None) -> ir.Value | None:
+    """Return what `value` is with a last axis of 1."""
+    node = made_by(value, "Unsqueeze")
+    if value is None or node is None or not has_one_reader(value):
+        return None
+    axes = integers(input_at(node, 1))
+    return node.inputs[0] if axes in ((-1,), (len(value.shape or ()) - 1,)) else None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Numbers of the last axis of `source`: from `begin` to before `end`, by steps."""
+
+    source: ir.Value
+    begin: int
+    end: int
+    step: int
+
+
+def _pair(first: ir.Value | None, second: ir.Value | None, step: int) -> ir.Value | None:
+    """Return the value of float32 whose halves, or every other numbers, the two are."""
+    one, two = _piece(first), _piece(second)
+    if one is None or two is None or one.source is not two.source:
+        return None
+    x = one.source
+    if x.dtype != ir.DataType.FLOAT or x.shape is None or len(x.shape) != _RANK:
+        return None
+    size = x.shape[-1]
+    if not isinstance(size, int) or size % _PAIR or not size:
+        return None
+    half = size // _PAIR
+    wanted = (
+        (_Piece(x, 0, half, step), _Piece(x, half, size, step))
+        if step == 1
+        else (_Piece(x, 0, size, step), _Piece(x, 1, size, step))
+    )
+    return x if (one, two) == wanted else None
+
+
+def _piece(value: ir.Value | None) -> _Piece | None:
+    """Return of which last axis `value` is which piece."""
+    node = made_by(value, "Slice", "Split")
+    source = None if node is None else node.inputs[0]
+    if value is None or node is None or source is None or source.shape is None:
+        return None
+    last, size = len(source.shape) - 1, source.shape[-1]
+    if not isinstance(size, int):
+        return None
+    if node.op_type == "Split":
+        sizes = [(static_shape(part) or (0,))[-1] for part in node.outputs]
+        before = sum(sizes[: node.outputs.index(value)])
+        along = int_attribute(node, "axis") in (-1, last)
+        whole = along and sum(sizes) == size
+        return _Piece(source, before, before + sizes[value.index() or 0], 1) if whole else None
+    begin, end, axes = (integers(input_at(node, at)) for at in (1, 2, 3))
+    steps = integers(input_at(node, 4)) if input_at(node, 4) is not None else (1,)
+    if begin is None or end is None or axes not in ((-1,), (last,)) or steps is None:
+        return None
+    return _Piece(source, *slice(begin[0], end[0], steps[0]).indices(size))
+
+
+def _same_shape(one: ir.Value, other: ir.Value) -> bool:
+    """Tell whether two shapes are known to be the same; sizes that are open have their names."""
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return False
+    return all(map(_same_size, one.shape, other.shape))
+
+
+def _same_size(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    named = isinstance(one, int) or one.value is not None
+    return named and one == other
+
+
+def _per_place(angles: ir.Value, turn: _Turn) -> bool:
+    """Tell whether `angles` has a row for each place of the one next to last axis of x."""
+    shape, x = angles.shape, turn.x.shape
+    if shape is None or x is None or angles.dtype != ir.DataType.FLOAT or len(shape) < _PAIR:
+        return False
+    if any(size != 1 for size in shape[:-2]):
+        return False
+    return _same_size(shape[-2], x[-2]) and shape[-1] == turn.size
+
+
+def _is_paired(angles: ir.Value, turn: _Turn) -> bool:
+    """Tell whether both numbers of each pair are known to have the same angle."""
+    content = constant(angles)
+    if content is not None:
+        return np.array_equal(*_members(content, turn))
+    return not turn.neighbours and _is_twice(angles)
+
+
+def _cache(editor: Editor, angles: ir.Value, turn: _Turn) -> ir.Value:
+    """Return one number for each pair: [places, n]."""
+    content = constant(angles)
+    if content is None:
+        return _first_half(editor, angles, turn.size // _PAIR)
+    first, _ = _members(content, turn)
+    return editor.constant(np.ascontiguousarray(first), derived_name(angles, "half"))
+
+
+def _members(content: Array, turn: _Turn) -> tuple[Array, Array]:
+    """Return what the first and the second numbers of pairs are multiplied with, [places, n]."""
+    rows = content.reshape(-1, turn.size)
+    if turn.neighbours:
+        return rows[:, ::2], rows[:, 1::2]
+    half = turn.size // _PAIR
+    return rows[:, :half], rows[:, half:]
+
+
+def _first_half(editor: Editor, angles: ir.Value, half: int) -> ir.Value:
+    """Return [places, half], made once behind what makes `angles`, for all layers."""
+    part = [editor.constant(np.asarray([number])) for number in (0, half, -1)]
+    for reader in angles.consumers():
+        if reader.op_type == "Slice" and [*reader.inputs[1:]] == part:
+            return reader.outputs[0].consumers()[0].outputs[0]
+    maker = angles.producer()
+    assert maker is not None
+    editor.go_behind(maker)
+    return editor.op("Reshape", editor.op("Slice", angles, *part), [-1, half])
+
+
+_ALIKE = ("Cast", "Cos", "Identity", "Sin", "Unsqueeze")
+
+
+def _is_twice(value: ir.Value) -> bool:
+    """Tell whether the last axis of `value` is known to have two equal halves.
+
+    It is where it is elementwise of a Concat(t, t), with the same number for all.
+    """
+    node = made_by(value, *_ALIKE, "Concat", "Mul", "Add", "Div", "Sub")
+    while node is not None and node.op_type != "Concat":
+        inner = node.inputs[0]
+        if node.op_type == "Unsqueeze":
+            axes = integers(input_at(node, 1))
+            rank = len(node.outputs[0].shape or ())
+            if not rank or axes is None or not {-1, rank - 1}.isdisjoint(axes):
+                return False
+        elif node.op_type not in _ALIKE:
+            inner = _beside_number(node)
+        node = made_by(inner, *_ALIKE, "Concat", "Mul", "Add", "Div", "Sub")
+    if node is None:
+        return False
+    rank = len(node.outputs[0].shape or ())
+    along = rank and int_attribute(node, "axis") in (-1, rank - 1)
+    return bool(along) and len(node.inputs) == _PAIR and node.inputs[0] is node.inputs[1]
+
+
+def _beside_number(node: ir.Node) -> ir.Value | None:
+    """Return what `node` computes with a number, if the other operand is one."""
+    first, second = node.inputs
+    return first if scalar(second) is not None else second if scalar(first) is not None else None
+
+
+@dataclass(frozen=True)
+class FuseRotary(RulePass):
+    """Make one operator of a rotary embedding."""
+
+    name: ClassVar[str] = "fuse_rotary"
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Neg"})
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (fuse,)}
