@@ -24,7 +24,16 @@ from . import doubts
 from .expected import ExpectedOutput, read_expected
 from .fallback import Goal, Trials, measured_outputs
 from .measuring import ranges_of
-from .recipe import FoundLayer, LayerRecipe, images_of, layers_of, raise_opset, time_shares, work_of
+from .recipe import (
+    IMAGES_OF_TOKENS,
+    FoundLayer,
+    LayerRecipe,
+    images_of,
+    layers_of,
+    raise_opset,
+    time_shares,
+    work_of,
+)
 from .samples import Batch, read_samples
 
 _NOTHING = (
@@ -67,6 +76,8 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     batches = _batches(source, options)
     warnings = [*doubts.of_samples(batches, _inputs(source))]
     recipe = LayerRecipe(chosen, options.weight_block or DEFAULT_BLOCK)
+    if batches and not chosen.weights_only:
+        passes.run(model, IMAGES_OF_TOKENS)
     images = [] if chosen.weights_only else [*convolutions(model.graph)]
     if batches and images:
         ranges = ranges_of(model, {*images_of(model)}, batches, options.observer or "minmax")

@@ -15,6 +15,8 @@ from sambac.numerics.integers import ByteScale
 from sambac.ops import flops_of
 from sambac.passes.base import Pass
 from sambac.passes.channels_last import ChannelsLast
+from sambac.passes.coarse_gelus import CoarseGelus
+from sambac.passes.convolve_tokens import ConvolveTokens
 from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from sambac.passes.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.join_quantized import JoinQuantized, scaled
@@ -28,6 +30,9 @@ from sambac.quantized_precisions import Quantized
 
 FIRST_OPSET = 12
 """The first opset whose operators work on bytes wherever these passes put them."""
+
+IMAGES_OF_TOKENS: tuple[Pass, ...] = (ConvolveTokens(), MergeChains(), EliminateDeadCode())
+"""What brings more layers under those whose ranges are known; it comes before ranges are found."""
 
 _LARGE = 128
 """Products of fewer rows or columns gain nothing by what brings their data into finer codes."""
@@ -58,6 +63,7 @@ class LayerRecipe:
         return (
             QuantizeProducts(ways),
             *(images if self.scales else ()),
+            CoarseGelus(),
             EliminateCommonSubexpressions(),
             EliminateDeadCode(),
         )
