@@ -36,3 +36,15 @@ def _named(
 ) -> int | ir.SymbolicDim:
     inferred = isinstance(dim, int) or (dim.value is not None and dim.value in known)
     return dim if inferred or isinstance(said, int) or said.value is None else said
+
+
+def same_shape(one: ir.Value, other: ir.Value) -> bool:
+    """Tell whether two shapes are known to be the same; sizes that are open have their names."""
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return False
+    return all(map(same_size, one.shape, other.shape))
+
+
+def same_size(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    """Tell whether two sizes are known to be the same."""
+    return one == other and not (isinstance(one, ir.SymbolicDim) and one.value is None)

@@ -26,6 +26,7 @@ import onnx_ir as ir
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.graph.open_sizes import same_shape, same_size
 
 from .rewriting import (
     Rule,
@@ -64,7 +65,7 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
             cosines = _factor_of(plain, turn.x)
             if cosines is None:
                 continue
-            if not _same_shape(turn.x, node.outputs[0]):
+            if not same_shape(turn.x, node.outputs[0]):
                 return "angles give the result axes or sizes of their own"
             return _put(editor, node, turn, (cosines, sines))
     return "no sum of a value and the value turned, each times angles, which nothing else reads"
@@ -122,7 +123,7 @@ def _turn(value: ir.Value | None) -> _Turn | None:
     if negative is None or second is None or not has_one_reader(negative.outputs[0]):
         return None
     x = _pair(second, negative.inputs[0], 1 if reshape is None else _PAIR)
-    if x is None or (reshape is not None and not _same_shape(x, value)):
+    if x is None or (reshape is not None and not same_shape(x, value)):
         return None
     return _Turn(x, neighbours=reshape is not None)
 
@@ -188,18 +189,6 @@ def _piece(value: ir.Value | None) -> _Piece | None:
     return _Piece(source, *slice(begin[0], end[0], steps[0]).indices(size))
 
 
-def _same_shape(one: ir.Value, other: ir.Value) -> bool:
-    """Tell whether two shapes are known to be the same; sizes that are open have their names."""
-    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
-        return False
-    return all(map(_same_size, one.shape, other.shape))
-
-
-def _same_size(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
-    named = isinstance(one, int) or one.value is not None
-    return named and one == other
-
-
 def _per_place(angles: ir.Value, turn: _Turn) -> bool:
     """Tell whether `angles` has a row for each place of the one next to last axis of x."""
     shape, x = angles.shape, turn.x.shape
@@ -207,7 +196,7 @@ def _per_place(angles: ir.Value, turn: _Turn) -> bool:
         return False
     if any(size != 1 for size in shape[:-2]):
         return False
-    return _same_size(shape[-2], x[-2]) and shape[-1] == turn.size
+    return same_size(shape[-2], x[-2]) and shape[-1] == turn.size
 
 
 def _is_paired(angles: ir.Value, turn: _Turn) -> bool:

@@ -63,6 +63,7 @@ from .reduce_strength import ReduceStrength
 from .refuse_empty import RefuseEmpty
 from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
+from .share_heads import ShareHeads
 from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
 from .spell_neighbours import SpellNeighbours
@@ -127,6 +128,7 @@ SIMPLIFY: tuple[Pass, ...] = (
     ScalarRanges(),
     FoldIntoNormalization(),
     FoldIntoConv(),
+    ShareHeads(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),
 )

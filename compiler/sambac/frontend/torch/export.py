@@ -40,6 +40,7 @@ from sambac.frontend.torch.patching import quiet, replaced
 from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
+from sambac.graph.open_sizes import same_size
 from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES
 
@@ -365,16 +366,11 @@ def _scales(x: ir.Value, scale: ir.Value, **_: object) -> bool:
     if x.dtype != scale.dtype:
         return False
     ends = list(x.shape)[len(x.shape) - len(scale.shape) :]
-    return all(pair[0] == 1 or _are_one(*pair) for pair in zip(scale.shape, ends, strict=True))
+    return all(pair[0] == 1 or same_size(*pair) for pair in zip(scale.shape, ends, strict=True))
 
 
 def _rotates(x: ir.Value, freqs: ir.Value, **_: object) -> bool:
     """Tell whether `freqs`, of a RotaryEmbedding, has a row for each of `x`: [B, H, L, E]."""
     if x.shape is None or freqs.shape is None or len(x.shape) != 4 or len(freqs.shape) != 3:
         return False
-    return _are_one(freqs.shape[0], x.shape[0]) and _are_one(freqs.shape[1], x.shape[2])
-
-
-def _are_one(size: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
-    """Tell whether two sizes are known to be equal; those without a name are not."""
-    return size == other and not (isinstance(size, ir.SymbolicDim) and size.value is None)
+    return same_size(freqs.shape[0], x.shape[0]) and same_size(freqs.shape[1], x.shape[2])
