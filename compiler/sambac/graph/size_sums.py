@@ -1,123 +1,206 @@
 """Sizes that are open, as sums: what two of them have in common is seen without their names.
 
 A cache of `past` keys with one more has `past + 1`, which shape inference gives a name of its own.
-So `Concat` has the sum of its parts' sizes, and whole numbers that are computed from a `Shape` are
-followed. What cannot be followed is called by the name that inference gave it; sums are equal only
-if all of them are.
+So `Concat` has the sum of its parts' sizes, a `Reshape` has those that it is given, and whole
+numbers that are computed from a `Shape` are followed. What cannot be followed is called by the
+name that inference gave it; sums are equal only if all of them are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TypeAlias
 
 import onnx_ir as ir
 
-from .nodes import input_at, int_attribute
+from .nodes import input_at, int_attribute, static_shape
 
-Sum: TypeAlias = "dict[str, int]"
+Sum: TypeAlias = dict[str, int]
 """How often each name is in a sum, without those that are in it 0 times; "" counts ones."""
 
-_OWN_SIZES = ("Cast", "Identity")
+ONE: Sum = {"": 1}
+_DEEPEST = 64
+"""So many operators are followed one behind the other; sizes have fewer."""
 _OWN_NUMBERS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
-def size_of(value: ir.Value, axis: int) -> Sum | None:
-    """Return the size of `value` along `axis`, None if it has no name."""
-    if value.shape is None:
+class SizeSums:
+    """Reads sizes and whole numbers of one graph while it stays as it is."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._sizes: dict[tuple[ir.Value, int], Sum | None] = {}
+        self._numbers: dict[tuple[ir.Value, int], Sum | None] = {}
+
+    def of(self, value: ir.Value) -> list[Sum | None]:
+        """Return the sizes of `value` along all axes; none if its rank is not known."""
+        return [self.size(value, axis) for axis in range(len(value.shape or ()))]
+
+    def size(self, value: ir.Value | None, axis: int) -> Sum | None:
+        """Return the size of `value` along `axis`, counted from 0; None if it has no name."""
+        if value is None or value.shape is None:
+            return None
+        dim = value.shape[axis]
+        if isinstance(dim, int):
+            return _sum({"": dim})
+        if (value, axis) not in self._sizes:
+            found = self._followed(_SIZES, value, axis)
+            named = None if dim.value is None else {dim.value: 1}
+            self._sizes[value, axis] = named if found is None else found
+        return self._sizes[value, axis]
+
+    def number(self, value: ir.Value | None, index: int = 0) -> Sum | None:
+        """Return number `index` of the whole numbers `value`, counted through all axes."""
+        if value is None:
+            return None
+        if value.const_value is not None and not value.is_graph_input():
+            content = value.const_value.numpy().reshape(-1)
+            return _sum({"": int(content[index])}) if index < content.size else None
+        if (value, index) not in self._numbers:
+            self._numbers[value, index] = self._followed(_NUMBERS, value, index)
+        return self._numbers[value, index]
+
+    def _followed(self, rules: Mapping[str, _Rule], value: ir.Value, at: int) -> Sum | None:
+        maker = value.producer()
+        if maker is None or maker.domain != "" or self._depth == _DEEPEST:
+            return None
+        rule = rules.get(maker.op_type)
+        if rule is None:
+            return None
+        self._depth += 1
+        try:
+            return rule(self, maker, at)
+        finally:
+            self._depth -= 1
+
+
+_Rule: TypeAlias = Callable[[SizeSums, ir.Node, int], Sum | None]
+
+
+def _own(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    return sizes.size(node.inputs[0], axis)
+
+
+def _of_parts(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Concat."""
+    rank = len(node.outputs[0].shape or ())
+    along = int_attribute(node, "axis") % rank == axis
+    return _together(1, *(sizes.size(each, axis) for each in node.inputs[: None if along else 1]))
+
+
+def _turned(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Transpose."""
+    perm = node.attributes.get("perm")
+    order = range(len(node.outputs[0].shape or ()))[::-1] if perm is None else perm.as_ints()
+    return sizes.size(node.inputs[0], order[axis])
+
+
+def _wanted(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Reshape, if it is one that is given."""
+    found = sizes.number(input_at(node, 1), axis)
+    given = found is not None and (bool(found.keys() - {""}) or found.get("", 0) > 0)
+    return found if given else None
+
+
+def _spread(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of an Expand to as many axes as its input has."""
+    source, target = node.inputs[0], input_at(node, 1)
+    if source is None or static_shape(target) != (len(source.shape or ()),):
         return None
-    dim = value.shape[axis]
-    if isinstance(dim, int):
-        return _sum({"": dim})
-    maker = value.producer()
-    if maker is not None and maker.domain == "":
-        if maker.op_type in _OWN_SIZES and maker.inputs[0] is not None:
-            return size_of(maker.inputs[0], axis)
-        if maker.op_type == "Concat" and int_attribute(maker, "axis") % len(value.shape) == axis:
-            return _together(1, *(size_of(part, axis) for part in maker.inputs if part is not None))
-    return None if dim.value is None else _sum({dim.value: 1})
+    size, wanted = sizes.size(source, axis), sizes.number(target, axis)
+    return wanted if size == ONE else size if wanted in (size, ONE) else None
 
 
-def number_of(value: ir.Value | None, index: int = 0) -> Sum | None:
-    """Return number `index` of the whole numbers `value`, counted through all axes."""
-    if value is None:
-        return None
-    if value.const_value is not None and not value.is_graph_input():
-        return _sum({"": int(value.const_value.numpy().reshape(-1)[index])})
-    maker = value.producer()
-    if maker is None or maker.domain != "":
-        return None
-    if maker.op_type in _OWN_NUMBERS:
-        return number_of(maker.inputs[0], index)
-    rule = _NUMBERS.get(maker.op_type)
-    return None if rule is None else rule(maker, index)
+def _same(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
+    return sizes.number(node.inputs[0], index)
 
 
-def _added(sign: int, node: ir.Node, index: int) -> Sum | None:
-    first, second = (number_of(value, index if _many(value) else 0) for value in node.inputs)
-    return _together(sign, first, second)
+def _added(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
+    first, second = (sizes.number(each, index if _many(each) else 0) for each in node.inputs)
+    return _together(-1 if node.op_type == "Sub" else 1, first, second)
 
 
 def _many(value: ir.Value | None) -> bool:
-    return value is not None and value.shape is not None and tuple(value.shape) not in ((), (1,))
+    return value is not None and static_shape(value) not in ((), (1,))
 
 
-def _joined(node: ir.Node, index: int) -> Sum | None:
+def _joined(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
     """Return number `index` of a Concat, whose parts have one axis."""
     for part in node.inputs:
-        if part is None or part.shape is None or len(part.shape) != 1:
+        shape = static_shape(part)
+        if shape is None or len(shape) != 1:
             return None
-        size = part.shape[0]
-        if not isinstance(size, int):
-            return None
-        if index < size:
-            return number_of(part, index)
-        index -= size
+        if index < shape[0]:
+            return sizes.number(part, index)
+        index -= shape[0]
     return None
 
 
-def _sized(node: ir.Node, index: int) -> Sum | None:
+def _counted(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
     """Return number `index` of a Shape."""
     source = node.inputs[0]
-    if source is None or source.shape is None:
+    axes = range(len(source.shape or ()) if source is not None else 0)
+    axes = axes[int_attribute(node, "start") :]
+    return sizes.size(source, axes[index]) if index < len(axes) else None
+
+
+def _cut(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
+    """Return number `index` of a Slice of whole numbers of one axis, by steps of 1."""
+    shape, steps = static_shape(node.inputs[0]), input_at(node, 4)
+    begin, end = (_constant(sizes.number(input_at(node, at))) for at in (1, 2))
+    if shape is None or len(shape) != 1 or begin is None or end is None:
         return None
-    axes = range(len(source.shape))[int_attribute(node, "start") :]
-    return size_of(source, axes[index]) if index < len(axes) else None
+    if steps is not None and sizes.number(steps) != ONE:
+        return None
+    places = range(shape[0])[begin:end]
+    return sizes.number(node.inputs[0], places[index]) if index < len(places) else None
 
 
-def _gathered(node: ir.Node, index: int) -> Sum | None:
+def _gathered(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
     """Return number `index` of a Gather from whole numbers of one axis."""
-    source, places = node.inputs[0], input_at(node, 1)
-    place = number_of(places, index)
-    if source is None or source.shape is None or len(source.shape) != 1 or place is None:
+    shape, place = static_shape(node.inputs[0]), _constant(sizes.number(node.inputs[1], index))
+    if shape is None or len(shape) != 1 or place is None or not -shape[0] <= place < shape[0]:
         return None
-    size = source.shape[0]
-    if place.keys() - {""} or not isinstance(size, int):
-        return None
-    return number_of(source, place.get("", 0) % size)
+    return sizes.number(node.inputs[0], place % shape[0])
+
+
+def _constant(found: Sum | None) -> int | None:
+    """Return the number that a sum is, if it has no names."""
+    return None if found is None or found.keys() - {""} else found.get("", 0)
 
 
 def _together(sign: int, first: Sum | None, *others: Sum | None) -> Sum | None:
     """Return the sum, or the difference."""
-    total: Counter[str] = Counter(first)
+    if first is None:
+        return None
+    total = Counter(first)
     for other in others:
-        if first is None or other is None:
+        if other is None:
             return None
         for name, count in other.items():
             total[name] += sign * count
-    return None if first is None else _sum(total)
+    return _sum(total)
 
 
 def _sum(counts: Mapping[str, int]) -> Sum:
     return {name: count for name, count in counts.items() if count}
 
 
-_NUMBERS: Mapping[str, Callable[[ir.Node, int], Sum | None]] = {
-    "Add": partial(_added, 1),
-    "Sub": partial(_added, -1),
+_SIZES: Mapping[str, _Rule] = {
+    "Cast": _own,
+    "Concat": _of_parts,
+    "Expand": _spread,
+    "Identity": _own,
+    "Reshape": _wanted,
+    "Transpose": _turned,
+}
+_NUMBERS: Mapping[str, _Rule] = {
+    **dict.fromkeys(_OWN_NUMBERS, _same),
+    "Add": _added,
     "Concat": _joined,
     "Gather": _gathered,
-    "Shape": _sized,
+    "Shape": _counted,
+    "Slice": _cut,
+    "Sub": _added,
 }

@@ -45,6 +45,7 @@ import onnx_ir as ir
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import attributes_of, int_attribute, static_shape
 from sambac.graph.origins import forget_host_cast, is_host_cast, note_host_cast
+from sambac.graph.size_sums import SizeSums
 
 from .rewriting import Rule, RulePass, has_one_reader, made_by
 
@@ -101,15 +102,15 @@ def _turned_between(editor: Editor, node: ir.Node) -> str | None:
     inner = made_by(turn.inputs[0], *RESHAPES) if turn is not None else None
     if turn is None or inner is None or inner.inputs[0] is None:
         return "the input is no Transpose of what is reshaped"
+    sums, order = SizeSums(), _permutation(turn)
     source, between, target = (
-        static_shape(value) for value in (inner.inputs[0], inner.outputs[0], node.outputs[0])
+        sums.of(value) for value in (inner.inputs[0], inner.outputs[0], node.outputs[0])
     )
-    order = _permutation(turn)
-    if source is None or between is None or target is None or order is None or 0 in target:
+    if order is None or None in source or None in target or {} in target:
         return "the shape is not known"
     if len(source) < 2 or source[-2:] != between[-2:]:
         return "the last two axes are others in between"
-    if target != (*source[:-2], source[-1], source[-2]):
+    if target != [*source[:-2], source[-1], source[-2]]:
         return "the result has other axes"
     if order != (*range(len(between) - 2), len(between) - 1, len(between) - 2):
         return "not the last two axes swap"

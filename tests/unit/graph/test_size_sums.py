@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 import pytest
 
-from sambac.graph.size_sums import number_of, size_of
+from sambac.graph.size_sums import SizeSums
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -55,7 +55,7 @@ def values() -> dict[str, ir.Value]:
     ],
 )
 def test_sizes(values: dict[str, ir.Value], name: str, axis: int, expected: object) -> None:
-    assert size_of(values[name], axis) == expected
+    assert SizeSums().size(values[name], axis) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_sizes(values: dict[str, ir.Value], name: str, axis: int, expected: obje
     ],
 )
 def test_numbers(values: dict[str, ir.Value], name: str, index: int, expected: object) -> None:
-    assert number_of(values[name], index) == expected
+    assert SizeSums().number(values[name], index) == expected
 
 
 def test_a_name_that_is_unknown_is_no_size() -> None:
-    assert size_of(ir.val("x", ir.DataType.FLOAT, ir.Shape([None, 3])), 0) is None
+    assert SizeSums().size(ir.val("x", ir.DataType.FLOAT, ir.Shape([None, 3])), 0) is None
