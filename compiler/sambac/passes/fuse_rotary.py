@@ -138,7 +138,7 @@ def _unsqueezed(value: ir.Value | None) -> ir.Value | None:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _Members:
     """Numbers of the last axis of `source`: from `begin` to before `end`, by steps."""
 
     source: ir.Value
@@ -149,7 +149,7 @@ class _Piece:
 
 def _pair(first: ir.Value | None, second: ir.Value | None, step: int) -> ir.Value | None:
     """Return the value of float32 whose halves, or every other numbers, the two are."""
-    one, two = _piece(first), _piece(second)
+    one, two = _members_of(first), _members_of(second)
     if one is None or two is None or one.source is not two.source:
         return None
     x = one.source
@@ -160,14 +160,14 @@ def _pair(first: ir.Value | None, second: ir.Value | None, step: int) -> ir.Valu
         return None
     half = size // _PAIR
     wanted = (
-        (_Piece(x, 0, half, step), _Piece(x, half, size, step))
+        (_Members(x, 0, half, step), _Members(x, half, size, step))
         if step == 1
-        else (_Piece(x, 0, size, step), _Piece(x, 1, size, step))
+        else (_Members(x, 0, size, step), _Members(x, 1, size, step))
     )
     return x if (one, two) == wanted else None
 
 
-def _piece(value: ir.Value | None) -> _Piece | None:
+def _members_of(value: ir.Value | None) -> _Members | None:
     """Return of which last axis `value` is which piece."""
     node = made_by(value, "Slice", "Split")
     source = None if node is None else node.inputs[0]
@@ -178,15 +178,16 @@ def _piece(value: ir.Value | None) -> _Piece | None:
         return None
     if node.op_type == "Split":
         sizes = [(static_shape(part) or (0,))[-1] for part in node.outputs]
-        before = sum(sizes[: node.outputs.index(value)])
+        at = value.index() or 0
+        before = sum(sizes[:at])
         along = int_attribute(node, "axis") in (-1, last)
         whole = along and sum(sizes) == size
-        return _Piece(source, before, before + sizes[value.index() or 0], 1) if whole else None
+        return _Members(source, before, before + sizes[at], 1) if whole else None
     begin, end, axes = (integers(input_at(node, at)) for at in (1, 2, 3))
     steps = integers(input_at(node, 4)) if input_at(node, 4) is not None else (1,)
     if begin is None or end is None or axes not in ((-1,), (last,)) or steps is None:
         return None
-    return _Piece(source, *slice(begin[0], end[0], steps[0]).indices(size))
+    return _Members(source, *slice(begin[0], end[0], steps[0]).indices(size))
 
 
 def _per_place(angles: ir.Value, turn: _Turn) -> bool:
@@ -274,5 +275,5 @@ class FuseRotary(RulePass):
     """Make one operator of a rotary embedding."""
 
     name: ClassVar[str] = "fuse_rotary"
-    operators: ClassVar[frozenset[str] | None] = frozenset({"Neg"})
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Concat"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (fuse,)}

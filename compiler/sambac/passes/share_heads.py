@@ -173,7 +173,7 @@ class ShareHeads(RulePass):
     """Let attention read the heads of keys and values that its queries share, not their copies."""
 
     name: ClassVar[str] = "share_heads"
-    operators: ClassVar[frozenset[str] | None] = frozenset({"Expand"})
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Unsqueeze"})
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
         "Attention": (share_in_attention,),
         "MatMul": (share_in_product,),
