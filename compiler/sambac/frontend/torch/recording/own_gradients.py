@@ -29,9 +29,9 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 from torch.utils import checkpoint
 
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import FIXED_GROUPS, GROUPED
 from sambac.frontend.torch.modules.guards import ADVICE
 from sambac.frontend.torch.own_operators import incoming_gradient, own_gradient
+from sambac.frontend.torch.packaged_operators import rows_in_groups
 from sambac.frontend.torch.patching import replaced
 
 from .own_calls import Call, UserFunction, stopped, with_gradients_of, without_autocast
@@ -99,6 +99,8 @@ class _FunctionRecorder:
         kind, caller = frame.f_locals.get("cls"), sys._getframe(2)
         if caller.f_globals.get("__name__") in _CONTROL_FLOW:
             return self.before(args)
+        if _registered(caller) is not None and _registered(caller) is rows_in_groups():
+            return self.before(args)
         assert isinstance(kind, type)
         assert issubclass(kind, Function)
         whole = UserFunction(kind.forward, kind.setup_context, kind)
@@ -117,8 +119,8 @@ class _FunctionRecorder:
                 f"{self.name} calls torch.utils.checkpoint with use_reentrant=True, which cannot "
                 "be recorded; give it use_reentrant=False"
             )
-        if caller.f_globals.get("__name__") == library.__name__:
-            operator = str(caller.f_locals.get("op"))
+        if (found := _registered(caller)) is not None:
+            operator = str(found)
             if operator.startswith("sambac."):  # differentiated once more, as control flow is
                 raise CompileError(
                     f"{self.name} calls a function with a backward method of its own "
@@ -127,8 +129,7 @@ class _FunctionRecorder:
                 )
             raise CompileError(
                 f"{self.name} calls the operator {operator}, which has a backward method of its "
-                f"own that cannot be recorded; "
-                f"{FIXED_GROUPS if GROUPED.search(operator) else ADVICE}"
+                f"own that cannot be recorded; {ADVICE}"
             )
         if any(tensor.is_complex() for tensor in tensors(given)):
             raise self._refusal(kind, "takes complex numbers")
@@ -266,3 +267,9 @@ def _replaced(kind: type, method: str, by: Callable[..., object]) -> Iterator[No
             delattr(kind, method)
         else:
             setattr(kind, method, before)
+
+
+def _registered(caller: FrameType) -> object:
+    """Return the operator for which PyTorch calls a backward method that was registered."""
+    own = caller.f_globals.get("__name__") == library.__name__
+    return caller.f_locals.get("op") if own else None

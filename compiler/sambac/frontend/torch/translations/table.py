@@ -11,10 +11,12 @@ from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
 from sambac.frontend.torch import own_operators
+from sambac.frontend.torch.packaged_operators import rows_in_groups
 
 from . import (
     empties,
     gamma,
+    groups,
     indices,
     limits,
     losses,
@@ -318,4 +320,9 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
 
 def translations(*, training: bool) -> dict[Callable[..., object], Callable[..., object]]:
     """Return what translates an operator better than the exporter does."""
-    return {**_ALWAYS, **_FOR_TRAINING} if training else dict(_ALWAYS)
+    found = {**_ALWAYS, **_FOR_TRAINING} if training else dict(_ALWAYS)
+    in_groups = groups.of_all_rows if training else groups.in_parts
+    found[_aten._grouped_mm.default] = groups.torch_groups(in_groups)
+    if (operator := rows_in_groups()) is not None:
+        found[operator] = in_groups
+    return found
