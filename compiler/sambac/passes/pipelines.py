@@ -64,6 +64,7 @@ from .remove_no_ops import RemoveNoOps
 from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
+from .spell_limits import SpellLimits
 from .spell_neighbours import SpellNeighbours
 from .spell_operands import (
     ScalarRanges,
@@ -145,6 +146,7 @@ SPARE_ARITHMETIC: tuple[Pass, ...] = (
 # does what measures it before its layers are quantised.
 RIGHT_RESULTS: tuple[Pass, ...] = (
     SpellAxes(),  # the operators give wrong shapes
+    SpellLimits(),  # onnxruntime refuses some, and what it makes of others
     SpellMargins(),  # onnxruntime refuses what comes out
     SpellPads(),  # the operators give wrong shapes between others
     EmptyResults(),  # some operators fail
