@@ -43,6 +43,7 @@ from .join_pads import JoinPads
 from .keep_deviations import KeepDeviations
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_pads import KeepPads
+from .keep_scales import KeepScales
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .log_sigmoids import LogSigmoids
@@ -157,6 +158,7 @@ RIGHT_RESULTS: tuple[Pass, ...] = (
     KeepPads(),  # onnxruntime gives wrong results
     SpellRanks(),  # the operators that it makes of some have other axes
     KeepDeviations(),  # onnxruntime gives wrong results
+    KeepScales(),  # likewise
     CastBeforeProducts(),  # the operators end the process
     VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero

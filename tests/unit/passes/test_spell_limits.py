@@ -12,7 +12,7 @@ import sambarun
 _X = np.array([-3, -1, -0.5, 0, 0.5, 1, 3, 7])
 
 
-@pytest.mark.parametrize("low, high", [(2, 1), (1, -1), (-2, -1), (-4, 6), (0.5, 2)])
+@pytest.mark.parametrize(("low", "high"), [(2, 1), (1, -1), (-2, -1), (-4, 6), (0.5, 2)])
 @pytest.mark.parametrize("rectified", [False, True])
 @pytest.mark.parametrize("opset", [6, 10])
 def test_limits_that_are_attributes(opset: int, rectified: bool, low: float, high: float) -> None:
@@ -26,15 +26,13 @@ def test_limits_that_are_attributes(opset: int, rectified: bool, low: float, hig
 
 
 @pytest.mark.parametrize("dtype", ["float", "float16", "double", "int32", "int8"])
-@pytest.mark.parametrize("low, high", [(2, 1), (-2, -1), (None, -1), (-4, 6), (1, None)])
+@pytest.mark.parametrize(("low", "high"), [(2, 1), (-2, -1), (None, -1), (-4, 6), (1, None)])
 @pytest.mark.parametrize("rectified", [False, True])
 def test_limits_that_are_inputs(
     dtype: str, rectified: bool, low: float | None, high: float | None
 ) -> None:
     constants = {"low": low, "high": high}
-    given = ", ".join(
-        f"{dtype} {name} = {{{x}}}" for name, x in constants.items() if x is not None
-    )
+    given = ", ".join(f"{dtype} {name} = {{{x}}}" for name, x in constants.items() if x is not None)
     names = ", ".join("" if x is None else name for name, x in constants.items())
     model = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 18]> g ({dtype}[8] x) => ({dtype}[8] y) <{given}> {{
