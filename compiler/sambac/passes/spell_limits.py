@@ -5,7 +5,8 @@ Limits that cross, which it refuses before opset 11 (`SpellLimits`):
     Clip(x; min = 2, max = 1)         ->  Clip(Clip(x; min = 2); max = 1)
     Clip(Relu(x); min = -2, max = -1) ->  Clip(Clip(x; min = 0); max = -1)
 
-The upper one wins, as later opsets say. And since opset 11, of other types than float32 and float16,
+The upper one wins, as later opsets say. And since opset 11, of other types than float32 and
+float16,
 
     Clip(Relu(x), min, max)           ->  Clip(x, Max(min, 0), max)      min constant, or absent
 
