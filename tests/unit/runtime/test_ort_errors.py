@@ -13,18 +13,24 @@ _INIT = "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: "
     ("text", "sentence"),
     [
         (
-            (f"{_INIT}/src/math/clip.h:23 Clip_6Base<T>::Clip_6Base(const OpKernelInfo&) "
-            "[with T = float] min_ <= max_ was false. \n"),
+            (
+                f"{_INIT}/src/math/clip.h:23 Clip_6Base<T>::Clip_6Base(const OpKernelInfo&) "
+                "[with T = float] min_ <= max_ was false. \n"
+            ),
             "min_ <= max_ was false.",
         ),
         (
-            (f"{_INIT}/src/relu_clip_fusion.cc:83 virtual Status FuseReluClip::Apply(Graph&) const "
-            "Unexpected data type for Clip 'min' input of 11\n"),
+            (
+                f"{_INIT}/src/relu_clip_fusion.cc:83 virtual Status FuseReluClip::Apply(Graph&) const "
+                "Unexpected data type for Clip 'min' input of 11\n"
+            ),
             "Unexpected data type for Clip 'min' input of 11",
         ),
         (
-            ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code. Status Message: "
-            "/src/scan.cc:9 void f(int) x == y was false. Sizes differ."),
+            (
+                "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code. Status Message: "
+                "/src/scan.cc:9 void f(int) x == y was false. Sizes differ."
+            ),
             "Sizes differ.",
         ),
         ("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid rank", "Invalid rank"),
