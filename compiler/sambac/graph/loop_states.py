@@ -12,14 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import onnx
-from google.protobuf.message import DecodeError
 from onnx import TensorShapeProto
+
+from pef.foreign import reading
 
 from .protos import subgraphs
 
 _MOST_ATTEMPTS = 16
 _BEFORE_STATES = 2  # the count of steps and the condition
 _GIVEN_BEFORE = 1  # the condition
+
+
+class _NotInferredError(Exception):
+    """The ONNX library objects to what is tried."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def _kept(trial: onnx.ModelProto, states: list[_State]) -> list[TensorShapeProto
 def _common(
     one: TensorShapeProto | None, other: TensorShapeProto | None
 ) -> TensorShapeProto | None:
-    """Return the shape with the sizes in which both agree, None where they have no rank in common."""
+    """Return the shape with the sizes in which both agree, None where their ranks differ."""
     if one is None or other is None or len(one.dim) != len(other.dim):
         return None
     shape = TensorShapeProto()
@@ -123,8 +128,9 @@ def _declare(state: _State, shape: TensorShapeProto | None) -> None:
 def _shapes(trial: onnx.ModelProto) -> dict[str, TensorShapeProto] | None:
     """Infer the shapes of all values by name, without those of names that stand for two values."""
     try:
-        found = onnx.shape_inference.infer_shapes(trial)
-    except (onnx.shape_inference.InferenceError, DecodeError, RuntimeError, ValueError):
+        with reading(_NotInferredError):
+            found = onnx.shape_inference.infer_shapes(trial)
+    except _NotInferredError:
         return None
     shapes: dict[str, TensorShapeProto] = {}
     twice: set[str] = set()

@@ -20,7 +20,7 @@ quotient for the factor. Through a Concat of one operand it does not look.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -154,9 +154,7 @@ def _through_cast(node: ir.Node) -> ir.Node:
     return readers[0] if len(readers) == 1 else node
 
 
-def _differ(
-    sizes: Sequence[int | ir.SymbolicDim] | None, others: Sequence[int | ir.SymbolicDim] | None
-) -> bool:
+def _differ(sizes: ir.Shape | None, others: ir.Shape | None) -> bool:
     """Tell whether two shapes are not known to be of one rank, or known to have other sizes."""
     if sizes is None or others is None or len(sizes) != len(others):
         return True

@@ -48,7 +48,7 @@ def _fit(factors: list[float]) -> bool:
     large = np.prod([size for size in sizes if size >= 1], dtype=np.float64)
     small = np.prod([size for size in sizes if size < 1], dtype=np.float64)
     usable = all(isfinite(size) for size in sizes)
-    return usable and float(_LIMITS.tiny) <= small and large <= float(_LIMITS.max)
+    return usable and bool(_LIMITS.tiny <= small) and bool(large <= _LIMITS.max)
 
 
 def _factors_of(value: ir.Value | None) -> Iterator[float]:

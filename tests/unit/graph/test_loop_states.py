@@ -17,8 +17,8 @@ _KEPT, _OPEN_ROWS, _UNKNOWN = ["3", "n"], ["None", "n"], None
 def _model(step: str, result: str = "") -> onnx.ModelProto:
     return onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["": 18]>
-        g (float[3, n] x, float[3, n] w) => (float[] y, float[] z) <int64 count = {{2}}, bool go = {{1}}>
-        {{
+        g (float[3, n] x, float[3, n] w) => (float[] y, float[] z)
+        <int64 count = {{2}}, bool go = {{1}}> {{
             {"p, q" if result else "y, z"} = Loop (count, go, x, w) <
                 body = step (int64 i, bool c, float[] a, float[] b)
                     => (bool d, float[] e, float[] f) {{ d = Identity (c) {step} }}
@@ -29,7 +29,7 @@ def _model(step: str, result: str = "") -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    "step, first, second",
+    ("step", "first", "second"),
     [
         ("e = Add (a, w) f = Neg (b)", _KEPT, _KEPT),
         ("e = Add (b, w) f = Identity (a)", _KEPT, _KEPT),

@@ -21,14 +21,14 @@ _INIT = "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: "
         ),
         (
             (
-                f"{_INIT}/src/relu_clip_fusion.cc:83 virtual Status FuseReluClip::Apply(Graph&) const "
+                f"{_INIT}/src/relu_clip_fusion.cc:83 virtual Status FuseReluClip::Apply() const "
                 "Unexpected data type for Clip 'min' input of 11\n"
             ),
             "Unexpected data type for Clip 'min' input of 11",
         ),
         (
             (
-                "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code. Status Message: "
+                "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status. Status Message: "
                 "/src/scan.cc:9 void f(int) x == y was false. Sizes differ."
             ),
             "Sizes differ.",

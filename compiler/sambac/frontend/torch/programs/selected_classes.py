@@ -3,8 +3,9 @@
     cross_entropy(x[m], t[m])  ->  cross_entropy(where(m, x, 0), where(m, t, ignore_index))
     nll_loss(x[m], t[m])       ->  likewise
 
-for a mask of the rank of t, or one written twice, with all its axes as one. The size of x[m] depends on values, which a
-program cannot have; a row whose class is ignored counts in no sum or mean, and has no gradient.
+for a mask of the rank of t, or one written twice, with all its axes as one. The size of x[m]
+depends on values, which a program cannot have; a row whose class is ignored counts in no sum or
+mean, and has no gradient.
 """
 
 from __future__ import annotations
