@@ -23,12 +23,12 @@ _BEFORE_STATES = 2  # the count of steps and the condition
 _GIVEN_BEFORE = 1  # the condition
 
 
-class _NotInferredError(Exception):
+class _UninferableError(Exception):
     """The ONNX library objects to what is tried."""
 
 
 @dataclass(frozen=True)
-class _State:
+class _LoopState:
     """What a Loop hands on, in the graph that holds it: as it begins, in the body, and behind."""
 
     holder: onnx.GraphProto
@@ -52,7 +52,7 @@ def keep_loop_states(proto: onnx.ModelProto) -> bool:
     return any(shape is not None for shape in kept)
 
 
-def _open_states(graph: onnx.GraphProto) -> Iterator[_State]:
+def _open_states(graph: onnx.GraphProto) -> Iterator[_LoopState]:
     """Yield the states of all loops whose bodies declare no shape of them, outer loops first."""
     for node in graph.node:
         for body in subgraphs(node):
@@ -63,16 +63,16 @@ def _open_states(graph: onnx.GraphProto) -> Iterator[_State]:
 
 def _states_of(
     graph: onnx.GraphProto, node: onnx.NodeProto, body: onnx.GraphProto
-) -> Iterator[_State]:
+) -> Iterator[_LoopState]:
     begins, taken = node.input[_BEFORE_STATES:], body.input[_BEFORE_STATES:]
     given = body.output[_GIVEN_BEFORE:]
     for name, value, end, result in zip(begins, taken, given, node.output, strict=False):
         kind = value.type.WhichOneof("value")
         if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
-            yield _State(graph, name, value, end.name, result)
+            yield _LoopState(graph, name, value, end.name, result)
 
 
-def _kept(trial: onnx.ModelProto, states: list[_State]) -> list[TensorShapeProto | None]:
+def _kept(trial: onnx.ModelProto, states: list[_LoopState]) -> list[TensorShapeProto | None]:
     """Return the shape that each state keeps; None where it may become another."""
     nothing: list[TensorShapeProto | None] = [None for _ in states]
     shapes, given_up = [*nothing], [False for _ in states]
@@ -110,7 +110,7 @@ def _common(
     return shape
 
 
-def _declare(state: _State, shape: TensorShapeProto | None) -> None:
+def _declare(state: _LoopState, shape: TensorShapeProto | None) -> None:
     """Let the body take a shape, and the Loop give it; None for no shape."""
     outputs = [value for value in state.holder.output if value.name == state.result]
     infos = [value for value in state.holder.value_info if value.name == state.result]
@@ -128,9 +128,9 @@ def _declare(state: _State, shape: TensorShapeProto | None) -> None:
 def _shapes(trial: onnx.ModelProto) -> dict[str, TensorShapeProto] | None:
     """Infer the shapes of all values by name, without those of names that stand for two values."""
     try:
-        with reading(_NotInferredError):
+        with reading(_UninferableError):
             found = onnx.shape_inference.infer_shapes(trial)
-    except _NotInferredError:
+    except _UninferableError:
         return None
     shapes: dict[str, TensorShapeProto] = {}
     twice: set[str] = set()
