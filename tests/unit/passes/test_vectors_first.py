@@ -13,7 +13,7 @@ import sambarun
 _BETWEEN = [
     "b = Relu (a)",
     "b = Add (a, v)",
-    "b = Softmax <axis = 0> (a)",
+    "b = Clip (a)",
     "b = Concat <axis = 0> (a, a)",
     "c = Neg (a) b = Relu (c)",
 ]
