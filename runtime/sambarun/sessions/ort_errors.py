@@ -35,6 +35,7 @@ _PREAMBLES = (
     " was false. ",
 )
 
+_SILENT = re.compile(r"code returned while running (\w+) node\. Name:'.*' Status Message:$")
 _NARROW = re.compile(r"No corresponding Numpy type for Tensor Type\. (\w+)")
 _BATCHES = re.compile(r"matmul_helper.*operand cannot broadcast on dim")
 
@@ -54,6 +55,8 @@ def message_of(error: Exception) -> str:
         )
     for preamble in _PREAMBLES:
         text = _SOURCE.sub("", text.rpartition(preamble)[2].strip() or text)
+    if silent := _SILENT.search(text):
+        return f"onnxruntime's {silent[1]} fails on what it is given here, and does not say why"
     number, _, rest = text.partition(" : ")
     if number.isdigit():
         text = rest.partition(" : ")[2]
