@@ -57,7 +57,8 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     """
     program = with_loops_written_out(program, training=training)
     program = without_regions(program, training=training)
-    keep_rows_of_losses(program)
+    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
+        keep_rows_of_losses(program)
     table = _table(program)
     if (known := transcribed(program, table)) is not None:
         return known
