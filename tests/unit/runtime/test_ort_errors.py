@@ -34,8 +34,10 @@ _INIT = "[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: "
             "Sizes differ.",
         ),
         (
-            "Error in execution: Non-zero status code returned while running ArgMax node. "
-            "Name:'a' Status Message: ",
+            (
+                "Error in execution: Non-zero status code returned while running ArgMax node. "
+                "Name:'a' Status Message: "
+            ),
             "onnxruntime's ArgMax fails on what it is given here, and does not say why",
         ),
         ("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid rank", "Invalid rank"),
