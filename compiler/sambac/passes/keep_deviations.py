@@ -16,6 +16,11 @@ whatever p is, which way the division and the subtraction go, if means keep thei
 of what they are. It takes an e that stands first, that only a run tells, or of another type, for
 1e-5, and one of several numbers for its first; where all axes are the last ones it may take the
 quotient for the factor. Through a Concat of one operand it does not look.
+
+    Cast(x)  ->  Concat(Cast(x))
+
+where that is normalised, and its factor is not of the type of x: onnxruntime would leave out the
+Cast, and then refuse its own operator.
 """
 
 from __future__ import annotations
@@ -48,6 +53,7 @@ def keep_deviation(editor: Editor, node: ir.Node) -> str | None:
         for divisor in _divisors(root):
             whole = numerator is not None and _is_normalisation(numerator, divisor)
             if whole and _stays(node.outputs[0]):
+                _hide_cast(editor, node.outputs[0], divisor)
                 return _put_last(divisor)
             power = divisor.power.outputs[0]
             if power.shape is not None and not power.shape:
@@ -141,11 +147,34 @@ def _stays(quotient: ir.Value) -> bool:
         if len(readers) != 1 or not found:
             break
         reader = found[0]
-        others += [_cast(other) for other in reader.inputs if _cast(other) is not value]
+        others += [other for other in reader.inputs if _cast(other) is not value]
         if _differ(reader.outputs[0].shape, quotient.shape):
             return False
         value = reader.outputs[0]
     return len({other.dtype for other in others if other is not None}) <= 1
+
+
+def _hide_cast(editor: Editor, quotient: ir.Value, divisor: _Divisor) -> None:
+    """Put a Concat behind the Cast of what is normalised, where a factor has another type."""
+    deviation = made_by(_cast(divisor.power.inputs[0]), "Sub")
+    source = divisor.power.inputs[0] if deviation is None else deviation.inputs[0]
+    narrow = _cast(source)
+    factors = [
+        value
+        for reader in map(_through_cast, quotient.consumers())
+        for value in reader.inputs
+        if reader.op_type == "Mul" and _cast(value) is not quotient
+    ]
+    if source is None or narrow is None or narrow is source:
+        return
+    if all(factor is None or factor.dtype == narrow.dtype for factor in factors):
+        return
+    uses, cast = tuple(source.uses()), source.producer()
+    assert cast is not None
+    editor.go_behind(cast)
+    hidden = editor.op("Concat", source, like=source, axis=0)
+    for use in uses:
+        use.node.replace_input_with(use.idx, hidden)
 
 
 def _through_cast(node: ir.Node) -> ir.Node:

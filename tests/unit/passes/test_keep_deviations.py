@@ -110,3 +110,36 @@ def test_forms_of_normalisations(changed: dict[str, str], mean: bool) -> None:
 def _typed(feeds: dict[str, np.ndarray], dtype: str) -> dict[str, np.ndarray]:
     numpy = {"float": np.float32, "double": np.float64}[dtype]
     return {name: array.astype(numpy) for name, array in feeds.items()}
+
+
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("weights", ["constants", "inputs", "both"])
+def test_normalisations_of_float16(weights: str, mean: bool) -> None:
+    given = {"constants": "", "inputs": ", float16[4] w, float16[4] b", "both": ", float16[4] w"}
+    lines = {"w": "w = Cast <to = 10> (w0)", "b": "b = Cast <to = 10> (b0)"}
+    made = [lines[name] for name in "wb" if f" {name}" not in given[weights]]
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 17]>
+        g (float16[3, 4] x{given[weights]}) => (float16[] y)
+        <float p0 = {{2.0}}, float e0 = {{0.25}}, float[4] w0 = {{1.0, 2.0, 3.0, 4.0}},
+         float[4] b0 = {{0.5, 1.0, 1.5, 2.0}}> {{
+            p = Cast <to = 10> (p0) e = Cast <to = 10> (e0) {" ".join(made)}
+            m = ReduceMean <axes = [-1]> (x)
+            d = {"Sub (x, m)" if mean else "Identity (x)"}
+            q = Pow (d, p)
+            v = ReduceMean <axes = [-1]> (q)
+            a = Add (v, e)
+            r = Sqrt (a)
+            s = Div (d, r)
+            t = Mul (s, w)
+            y = Add (t, b)
+        }}
+    """)
+    x = np.random.default_rng(0).uniform(0.5, 2, (3, 4)).astype(np.float16)
+    feeds = {"x": x, "w": np.arange(1, 5), "b": np.arange(1, 5) / 2}
+    names = [port.name for port in model.graph.input]
+    d = x.astype(np.float64) - (x.astype(np.float64).mean(1, keepdims=True) if mean else 0)
+    expected = d / np.sqrt((d**2).mean(1, keepdims=True) + 0.25) * feeds["w"] + feeds["b"]
+    with sambarun.load(sambac.compile(model)) as executable:
+        found = executable.run({name: feeds[name].astype(np.float16) for name in names})["y"]
+    np.testing.assert_allclose(found, expected, rtol=4e-3, atol=4e-3)
