@@ -51,6 +51,8 @@ from .ops.gradients.formulations import DTYPES, AnyPoint, parse_sizes
 VERSION = 1
 _MOST_PROBLEMS = 8
 _MOST = sys.float_info.max
+_CHOSEN = "float32"
+"""The type of numbers for which a program may have one formulation or another."""
 _BARE = re.compile("[A-Za-z0-9_-]+")  # names that stand in a file without quotes
 
 
@@ -248,6 +250,7 @@ class _TuningReader:
         if len(self.problems) == before:
             self._known(found["operator"], CHOICE_POINTS, f"{where}operator")
             self._known(found["dtype"], DTYPES, f"{where}dtype")
+            self._chosen_by(found["dtype"], where)
         if len(self.problems) > before:
             return None
         point, times = CHOICE_POINTS[found["operator"]], found.get("times", {})
@@ -269,6 +272,13 @@ class _TuningReader:
             {name: float(time) for name, time in times.items()},
             found.get("count", 1),
         )
+
+    def _chosen_by(self, dtype: str, where: str) -> None:
+        if dtype in DTYPES and dtype != _CHOSEN:
+            self.problems.append(
+                f"{where}operators have several formulations for {_CHOSEN} alone, which 16-bit "
+                f"numbers become before; an entry for {dtype} does nothing"
+            )
 
     def _problem(self, point: AnyPoint, found: _Table, where: str) -> Any:
         """Return the problem that an entry is about; None where its sizes are wrong."""

@@ -38,6 +38,7 @@ _MAY = {
     "sambaflow/samba/lazy/recording.py": "methods of torch that work in place",
     "sambaflow/samba/tensors/symbolic.py": "methods of torch that work in place",
     "runtime/sambarun/device/fitted.py": "looks for a mark that no symbol ends with",
+    "compiler/sambac/explain/written.py": "offers names that begin with one that a user spelled",
     "compiler/sambac/passes/infer_shapes.py": "the names of an operator's attributes",
     "compiler/sambac/passes/number_ops.py": "makes one label of another",
     "pybuda/formats.py": "members of an enumeration",

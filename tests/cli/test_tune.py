@@ -177,6 +177,8 @@ def test_an_inference_program_has_no_use_for_gradients(
         ("version = 1" + _ENTRY.replace("tap by tap", "no columns"),
          "'no columns' does not fit; choose 'runs of images' or"),
         ("version = 1" + _ENTRY.replace("float32", "float31"), "did you mean 'float32'?"),
+        ("version = 1" + _PRODUCT.replace("float32", "float64"), "for float64 does nothing"),
+        ("version = 1" + _ENTRY.replace("float32", "bfloat16"), "for float32 alone, which 16-bit"),
         ("version = 1" + _ENTRY.replace("kernel", "kernels"), "(did you mean 'kernel'?)"),
         ("version = 1" + _ENTRY.replace("kernel 3x3", "kernel 3x"), "'kernel 3x' is no name with"),
         ("version = 1" + _ENTRY.replace("kernel 3x3", "kernel 3"), "its sizes are not those of"),

@@ -114,3 +114,22 @@ def test_layers_that_keep_nothing_are_no_choice(sambac: Callable, tmp_path: Path
         assert formulations(out) == {}
         told = sambac("tune", model, *words, "-o", tmp_path / "none.toml").out
         assert "choices in convolutions, in LSTMs and GRUs that keep their gates" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("LSTM", "'LSTM' is written as other operators: of it were chosen"),
+        ("operator:LSTM", "for the LSTM layer (sequence 4x3x5, hidden 2, directions 2)"),
+        ("y", "there is no graph, section, operator or symbol 'y'; called after it: "),
+        ("section", "'section'; it has"),
+    ],
+)
+def test_explanations_say_what_became_of_a_layer(
+    name: str, said: str, sambac: Callable, tmp_path: Path
+) -> None:
+    model, out = layer(tmp_path, 2), tmp_path / "net.pef"
+    assert sambac("compile", model, "--train", "-o", out).code == 0
+    result = sambac("explain", out, name)
+    assert result.code == 2
+    assert said in result.err

@@ -12,6 +12,7 @@ from pef.text import plural
 from pef.wording import did_you_mean, listed
 
 from .operators import OperatorPlace
+from .written import called_after, written_as
 
 KINDS = ("graph", "section", "operator", "symbol")
 
@@ -30,15 +31,24 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
 
     A section may be named by its number, a symbol as the runtime takes it: by its name after that
     of a graph, by a public one. Raises `PefError` for a name that means nothing, or several things
-    of which none is a part of another.
+    of which none is a part of another;
+    for one that is written as other operators it says which.
     """
     kind, _, name = spelled.partition(":")
     found = _meant(program, name, kind) if kind in KINDS else ()
     found = found or _meant(program, spelled)
     if not found:
-        hint = did_you_mean(spelled, _known(program)) or (
-            f"; it has {plural(len(program.sections), 'section')}, such as "
-            f"{listed([repr(section.name) for section in program.sections], 3, ', ')}"
+        wanted = name if kind in KINDS else spelled
+        after = called_after(program, wanted)
+        if written := written_as(program, wanted):
+            raise PefError(f"{written}{after}.")
+        hint = (
+            after
+            or did_you_mean(spelled, _known(program))
+            or (
+                f"; it has {plural(len(program.sections), 'section')}, such as "
+                f"{listed([repr(section.name) for section in program.sections], 3, ', ')}"
+            )
         )
         raise PefError(f"there is no graph, section, operator or symbol {spelled!r}{hint}.")
     if len(found) > 1 and not _is_nested(found):

@@ -25,7 +25,7 @@ from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
 from sambac.graph import protos
 from sambac.graph.nodes import all_tensors
-from sambac.graph.value_types import proto_holds_map, read_type
+from sambac.graph.value_types import proto_holds_map, read_shape, read_type
 from sambac.options import CompileOptions
 
 from .external_data import locations, map_external_data
@@ -173,7 +173,17 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
         model = ir.serde.deserialize_model(proto)
     for value in model.graph.inputs:
         value.type = maps.get(str(value.name), value.type)
+    _keep_input_shapes(model, proto)
     return model
+
+
+def _keep_input_shapes(model: ir.Model, proto: onnx.ModelProto) -> None:
+    """Let inputs that are outputs, too, have the shapes that they are declared with as inputs."""
+    shapes = {info.name: read_shape(info.type) for info in proto.graph.input}
+    for value in model.graph.inputs:
+        declared = shapes.get(str(value.name))
+        if value.is_graph_output() and declared is not None:
+            value.shape = declared
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from pef.foreign import reading, why
 from sambac.errors import CompileError
 from sambac.graph import protos
+from sambac.graph.loop_states import keep_loop_states
 from sambac.graph.nodes import all_nodes, has_subgraphs, input_at, subgraphs
 from sambac.graph.own_gradients import DOMAIN, INCOMING, OWN
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
@@ -181,6 +182,8 @@ def _inferred(model: ir.Model) -> onnx.ModelProto:
     differing = {} if WINDOWED.isdisjoint(operators) else differing_windows(proto.graph)
     resized = not RESIZING.isdisjoint(operators)
     found = _inferred_from(proto, model)
+    if "Loop" in operators and keep_loop_states(proto):
+        found = _inferred_from(proto, model)
     while (differing and count_as_onnxruntime(proto.graph, differing, found.graph)) or (
         resized and resize_as_onnxruntime(proto.graph, found.graph)
     ):

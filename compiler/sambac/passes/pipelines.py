@@ -44,6 +44,7 @@ from .join_pads import JoinPads
 from .keep_deviations import KeepDeviations
 from .keep_gates import KeepGates, LowerKeptGates
 from .keep_pads import KeepPads
+from .keep_scales import KeepScales
 from .keep_statistics import KeepStatistics, LowerKeptStatistics
 from .lift_constants import LiftConstants
 from .log_sigmoids import LogSigmoids
@@ -66,6 +67,7 @@ from .share_activations import ShareErrorFunctions, ShareSigmoids
 from .share_heads import ShareHeads
 from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
 from .spell_letters import SpellLetters
+from .spell_limits import SpellLimits
 from .spell_neighbours import SpellNeighbours
 from .spell_operands import (
     ScalarRanges,
@@ -75,6 +77,7 @@ from .spell_operands import (
     SpellSides,
     SpellSlices,
 )
+from .spell_ranks import SpellRanks
 from .sum_products import SumProducts
 from .unsigned_weights import UnsignedWeights
 from .vectors_first import VectorsFirst
@@ -148,6 +151,7 @@ SPARE_ARITHMETIC: tuple[Pass, ...] = (
 # does what measures it before its layers are quantised.
 RIGHT_RESULTS: tuple[Pass, ...] = (
     SpellAxes(),  # the operators give wrong shapes
+    SpellLimits(),  # onnxruntime refuses some, and what it makes of others
     SpellMargins(),  # onnxruntime refuses what comes out
     SpellPads(),  # the operators give wrong shapes between others
     EmptyResults(),  # some operators fail
@@ -155,7 +159,9 @@ RIGHT_RESULTS: tuple[Pass, ...] = (
     OpenProducts(),  # the operators leave results unwritten
     FullDropouts(),  # onnxruntime refuses some, and takes others out
     KeepPads(),  # onnxruntime gives wrong results
-    KeepDeviations(),  # likewise
+    SpellRanks(),  # the operators that it makes of some have other axes
+    KeepDeviations(),  # onnxruntime gives wrong results
+    KeepScales(),  # likewise
     CastBeforeProducts(),  # the operators end the process
     VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero

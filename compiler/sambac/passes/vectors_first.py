@@ -2,10 +2,13 @@
 
     MatMul(Transpose(A), v)     ->  MatMul(v, A)
     MatMul(f(Transpose(A)), v)  ->  MatMul(v, f(A))                     f casts, or scales
-    MatMul(f(Transpose(A)), x)  ->  MatMul(Concat(f(Transpose(A))), x)  x of unknown rank
 
 where the last two axes swap, and what scales is one number: onnxruntime would make a FusedMatMul of
-it, which takes v for a row and is wrong. Through a Concat of one operand it does not look.
+it, which takes v for a row and is wrong. It also moves Transposes, through most operators, to where
+they meet others, or such a product. So behind any Transpose
+
+    MatMul(A, v)  ->  Squeeze(MatMul(A, Unsqueeze(v)))
+    MatMul(A, x)  ->  MatMul(Reshape(A, as it is), x)                   x of unknown rank
 """
 
 from __future__ import annotations
@@ -15,15 +18,17 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import attributes_of, static_shape
+from sambac.graph.nodes import attributes_of, reads, static_shape
 from sambac.graph.origins import is_host_cast, note_host_cast
 
 from .rewriting import Rule, RulePass, made_by
 
 _MATRIX = 2
+_AXES_ARE_INPUTS = 13
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,58 @@ def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
     matrix = turn.inputs[0] if turn is not None else None
     if turn is None or matrix is None or left is None or right is None or not _swaps_last(turn):
         return "the left operand is no transposed matrix"
-    if right.shape is None:
-        node.replace_input_with(0, editor.op("Concat", left, like=left, axis=0))
-        return None
-    if len(right.shape) != 1:
-        return "the right operand is no vector"
+    if right.shape is None or len(right.shape) != 1:
+        return "the right operand is no vector, or has an unknown rank"
     for step in reversed(steps):
         matrix = _done(editor, step, matrix)
     editor.replace(node, "MatMul", right, matrix)
     return None
+
+
+def keep_matrix(editor: Editor, node: ir.Node) -> str | None:
+    """MatMul(A, v) -> Squeeze(MatMul(A, Unsqueeze(v))), where A may be transposed."""
+    left, right, result = *node.inputs, node.outputs[0]
+    if left is None or right is None or left.shape is None or len(left.shape) < _MATRIX:
+        return "the left operand is no matrix, or has an unknown rank"
+    if right.shape is not None and len(right.shape) != 1:
+        return "the right operand is no vector"
+    if not _is_behind_transpose(left):
+        return "nothing is transposed before it"
+    if right.shape is None:
+        rank = len(left.shape)
+        sizes = editor.initializer(np.zeros(rank, np.int64), f"{result.name}_sizes")
+        node.replace_input_with(0, editor.op("Reshape", left, sizes, like=left))
+        return None
+    column = ir.val("", right.dtype, ir.Shape([*right.shape, 1]))
+    product = ir.val("", result.dtype, ir.Shape([*left.shape[:-1], 1]))
+    made = editor.op("MatMul", left, _column(editor, right, like=column), like=product)
+    last = len(left.shape) - 1
+    if editor.opset < _AXES_ARE_INPUTS:
+        editor.replace(node, "Squeeze", made, axes=[last])
+    else:
+        editor.replace(node, "Squeeze", made, [last])
+    return None
+
+
+def _column(editor: Editor, vector: ir.Value, like: ir.Value) -> ir.Value:
+    if editor.opset < _AXES_ARE_INPUTS:
+        return editor.op("Unsqueeze", vector, like=like, axes=[1])
+    return editor.op("Unsqueeze", vector, [1], like=like)
+
+
+def _is_behind_transpose(value: ir.Value) -> bool:
+    """Tell whether a Transpose makes `value`, or what it is made of."""
+    seen: set[ir.Node] = set()
+    waiting = [value]
+    while waiting:
+        node = waiting.pop().producer()
+        if node is None or node in seen:
+            continue
+        if node.op_type == "Transpose":
+            return True
+        seen.add(node)
+        waiting.extend(reads(node))
+    return False
 
 
 def _step(value: ir.Value | None) -> _Elementwise | None:
@@ -96,4 +144,4 @@ class VectorsFirst(RulePass):
 
     name: ClassVar[str] = "vectors_first"
     operators: ClassVar[frozenset[str] | None] = frozenset({"Transpose"})
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MatMul": (put_vector_first,)}
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"MatMul": (put_vector_first, keep_matrix)}

@@ -26,9 +26,16 @@ ORT_ERRORS: tuple[type[Exception], ...] = (
 )
 
 # Where onnxruntime's code stands that raised an error: a file with a line, a function, its types.
-_SOURCE = re.compile(r"^/\S+:\d+ .*?\) (\[with [^\]]*\] )?")
+_SOURCE = re.compile(r"^/\S+:\d+ .*?\) (const )?(\[with [^\]]*\] )?")
+# What stands in front of the sentence; the last one may be all that is said.
+_PREAMBLES = (
+    "[ONNXRuntimeError] : ",
+    "Status Message: ",
+    "Exception during initialization: ",
+    " was false. ",
+)
 
-
+_SILENT = re.compile(r"code returned while running (\w+) node\. Name:'.*' Status Message:$")
 _NARROW = re.compile(r"No corresponding Numpy type for Tensor Type\. (\w+)")
 _BATCHES = re.compile(r"matmul_helper.*operand cannot broadcast on dim")
 
@@ -46,8 +53,10 @@ def message_of(error: Exception) -> str:
             f"strings, lists or maps go in or out beside tensors of {narrow[1]}, which onnxruntime "
             "cannot hand over together; let the model cast them to float32"
         )
-    for preamble in ("[ONNXRuntimeError] : ", "Status Message: ", " was false. "):
-        text = _SOURCE.sub("", text.rpartition(preamble)[2] or text)
+    for preamble in _PREAMBLES:
+        text = _SOURCE.sub("", text.rpartition(preamble)[2].strip() or text)
+    if silent := _SILENT.search(text):
+        return f"onnxruntime's {silent[1]} fails on what it is given here, and does not say why"
     number, _, rest = text.partition(" : ")
     if number.isdigit():
         text = rest.partition(" : ")[2]

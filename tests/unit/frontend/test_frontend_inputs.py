@@ -126,3 +126,15 @@ def test_a_model_given_from_memory_is_not_changed(read: Callable[..., onnx.Model
     programs = [sambac.compile(model) for _ in range(2)]
     assert message.SerializeToString() == before
     assert programs[0] == programs[1]
+
+
+@pytest.mark.parametrize("declared", ["float[]", "float[n, 4]", "float[3, 4]"])
+def test_an_input_that_is_an_output_has_the_shape_of_the_input(declared: str) -> None:
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["": 18]> g (float[3, 4] x) => (float[] y, {declared} x) {{
+            y = Einsum <equation = "ij->ji"> (x)
+        }}
+    """)
+    with sambarun.load(sambac.compile(model)) as executable:
+        (port,) = executable.program.graphs[0].inputs
+        assert executable.program.symbols[port.symbol].shape == (3, 4)

@@ -13,6 +13,7 @@ from torch.export import Dim
 from torch_runs import Lambda, run_training, training_source
 
 import sambac
+import sambarun
 from sambac import CompileError
 
 X = torch.ones(2, 4)
@@ -274,3 +275,28 @@ def test_numbers_that_are_items_are_recorded() -> None:
 def test_a_class_is_to_be_called(inputs: object) -> None:
     with pytest.raises(CompileError, match=r"Linear is a class, no model; call it, .*Linear\("):
         sambac.compile(nn.Linear, inputs=inputs)  # type: ignore[arg-type]
+
+
+class _Indexed(nn.Module):
+    """Reads a row by a tensor without axes that it keeps."""
+
+    def __init__(self, *, registered: bool) -> None:
+        super().__init__()
+        if registered:
+            self.register_buffer("row", torch.tensor(1))
+        else:
+            self.row = torch.tensor(1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[self.row]
+
+
+def test_a_number_out_of_a_kept_tensor_is_told_and_a_buffer_runs() -> None:
+    x = torch.randn(3, 4)
+    with pytest.raises(
+        CompileError, match=r"keeps in an attribute.*register_buffer\(\) the tensor"
+    ):
+        sambac.compile(_Indexed(registered=False), inputs=(x,))
+    with sambarun.load(sambac.compile(_Indexed(registered=True), inputs=(x,))) as executable:
+        (found,) = executable.run({"x": x.numpy()}).values()
+    np.testing.assert_array_equal(found, x[1].numpy())

@@ -98,6 +98,22 @@ def _detached(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return (y[mask] * y[mask].detach()).sum(), torch.where(y[mask] > 0, y[mask], 0).sum()
 
 
+def _classes(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Losses of the classes of rows, where rows that are not selected have none."""
+    classes, rows, none = b.argmax(1), b.sum(1) > 0, b.sum(1) > 100
+    z = y / torch.where(rows, 1, 0).unsqueeze(1)
+    deep, pairs = torch.stack([y, b * w]), torch.stack([rows, ~rows])
+    both = torch.stack([classes, classes])
+    entropy = functional.cross_entropy
+    return (
+        entropy(z[rows], classes[rows], label_smoothing=0.1),
+        entropy(y[classes > 0], classes[classes > 0], reduction="sum", ignore_index=1),
+        entropy(deep[pairs], both[pairs], weight=b[0].abs()),
+        functional.nll_loss(y.log_softmax(1)[rows], classes[rows]),
+        entropy(y[none], classes[none], reduction="sum") + y.sum(),
+    )
+
+
 def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     """What lies beside has its gradient from all places: at those not selected, too."""
     mask = b.sum(1) > 0
@@ -109,7 +125,7 @@ def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     "function",
     [
         *(_scaled, _from_another, _summed, _losses, _rows, _said_twice, _nothing),
-        *(_beside_nothing, _selected, _detached, _steep),
+        *(_beside_nothing, _selected, _detached, _classes, _steep),
     ],
     ids=lambda function: function.__name__.strip("_"),
 )
@@ -190,9 +206,12 @@ def test_what_is_read_otherwise_runs_where_nothing_trains(function: Function) ->
         lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0].cumsum(0)),
         lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0] * y[b > 0].shape[0]),
         lambda y, b, w: functional.cross_entropy(y[b[:, 0] > 0], b[b[:, 0] > 0].argmax(1)),
+        lambda y, b, w: functional.cross_entropy(
+            y[b[:, 0] > 0], b[b[:, 0] > 0].argmax(1), reduction="none"
+        ).mean(),
         lambda y, b, w: functional.mse_loss(y[b > 0], b[y > 0]),
     ],
-    ids=["along it", "its size", "classes", "two sizes"],
+    ids=["along it", "its size", "classes", "loss by loss", "two sizes"],
 )
 def test_what_reads_other_elements_or_their_number_is_refused(function: Function) -> None:
     with pytest.raises(CompileError, match=r"cannot be exported.*: a size in it depends on values"):

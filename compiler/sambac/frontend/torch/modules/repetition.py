@@ -37,6 +37,7 @@ from .tape import (
     Label,
     Settings,
     Step,
+    agree,
     dependences,
     is_recorded,
     memory_of,
@@ -47,6 +48,12 @@ from .tape import (
 _CURE = (
     "; a program does the same in every run: make the first call before compiling, if it is the "
     "only one that differs, and let buffers be what changes otherwise"
+)
+
+_UNREGISTERED = (
+    "takes a number out of a tensor that it keeps in an attribute, as x[self.index] does, and "
+    "whether a later call takes the same one is not known; register_buffer() the tensor, or keep a "
+    "Python number"
 )
 
 _KEPT = (0, 0)
@@ -229,8 +236,10 @@ def require_alike(name: str, first: Observed, second: Observed, both: Observed) 
     counted = any(map(is_count, (*first.changes, *second.changes)))
     before = one.live(first.shown())
     counts = _require_same_steps(name, before.steps, shown.steps, counted=counted)
-    results = zip_longest(_labels(first, before), _labels(second, shown))
-    if any(label != again for label, again in results):
+    results = _labels(first, before), _labels(second, shown)
+    if results[0] != results[1] and agree(tuple(results[0]), tuple(results[1])):
+        raise CompileError(f"{name} {_UNREGISTERED}")
+    if results[0] != results[1]:
         raise CompileError(f"a later call of {name} returns other tensors than the first{_CURE}")
     return Likeness([], counts, _paths(_kept_of(other) | kept.keys() & both.left, first, both))
 
@@ -298,6 +307,8 @@ def _require_same_steps(
         differ = differ or not same
         if not alike or not (counted or same):
             found = (other or one).entry
+            if alike and agree(one.entry.settings, other.entry.settings):
+                raise CompileError(f"{name} {_UNREGISTERED} ({found.place})")
             raise CompileError(
                 f"a later call of {name} does not do what the first does, from {found.name} "
                 f"({found.place}) on{_CURE}"

@@ -60,6 +60,8 @@ _SCAN = torch.ops.higher_order.scan
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """Python's numbers in a recording: what is open, or is taken from a tensor."""
 
+_UNKNOWN = frozenset(kind.__name__ for kind in SYMBOLIC)
+"""How sizes are spelled that depend on values: in one call they may be known, in another not."""
 _SPELLED = (Number, str, torch.dtype, type(None), type(...))
 
 _DRAWS = frozenset(
@@ -338,6 +340,13 @@ def spelled_out(value: object) -> Settings:
     if isinstance(value, SYMBOLIC) and value.node.has_hint():
         return repr(value.node.hint)  # of the example: a call may fix what is open before it
     return repr(value) if isinstance(value, _SPELLED) else type(value).__name__
+
+
+def agree(one: Settings, other: Settings) -> bool:
+    """Tell whether what was spelled out may be the same: where a size has no value, any is."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(agree, one, other))
+    return one == other or not _UNKNOWN.isdisjoint((one, other))
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -32,6 +32,7 @@ from .elimination import ELIMINATION
 from .loops import with_loops_written_out
 from .pairs import on_parts
 from .regions import without_regions
+from .selected_classes import keep_rows_of_losses
 from .selections import SELECTIONS
 from .transcription import transcribed
 
@@ -56,6 +57,8 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     """
     program = with_loops_written_out(program, training=training)
     program = without_regions(program, training=training)
+    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
+        keep_rows_of_losses(program)
     table = _table(program)
     if (known := transcribed(program, table)) is not None:
         return known
