@@ -52,6 +52,17 @@ def test_all_unknown_keywords_are_told_at_once():
         samba.session.run(section_type=["fwd"], hyperparams={"lr": 0.1})
 
 
+def test_options_of_the_command_line_are_sent_to_the_dict_of_options():
+    for given, told in (
+        ({"o3": True}, r"'o3'; config_dict takes 'optim_level': 'o3'$"),
+        ({"batch_size": 2, "zz": 1}, r"'zz'; config_dict takes 'batch_size'$"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            samba.session.compile(None, None, **given)
+    with pytest.raises(TypeError, match="'batch_size'$"):
+        samba.session.run(batch_size=2)
+
+
 def test_no_function_takes_keywords_that_it_does_not_read():
     """A `**further` that nothing looks at would swallow what was misspelt."""
     for path in SOURCE.rglob("*.py"):
