@@ -330,7 +330,7 @@ SPELLED = {
     "o3": "'optim_level': 'o3'",
     "-o1": "'optim_level': 'o1'",
     "b": "'batch_size'",
-    "batch-size": "'batch_size'",
+    "pef-name": "'pef_name'",
 }
 
 

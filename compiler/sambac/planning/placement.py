@@ -194,10 +194,9 @@ def _region_problems(
         return [f"{listed(fixed)} of region '{region}' is a constant"]
     unknown = [f"'{fact.name}'" for fact in facts if fact.nbytes is None]
     if unknown:
-        return [
-            f"the size of {listed(unknown, separator=', ')} of region '{region}' is known only at "
-            f"run time; fix it, or share no region and hand results from run to run"
-        ]
+        names = listed(unknown, separator=", ")
+        cure = "fix it, or share no region and hand results from run to run"
+        return [f"the size of {names} of region '{region}' is known only at run time; {cure}"]
     problems = []
     if len({(fact.dtype, fact.nbytes) for fact in facts}) > 1:
         sizes = ", ".join(f"'{fact.name}' {fact.type} of {fact.nbytes} bytes" for fact in facts)

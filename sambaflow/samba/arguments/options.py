@@ -162,7 +162,7 @@ def require_known(given: Mapping[str, object]) -> None:
 
 
 def _hint(name: str, known: Sequence[str]) -> str:
-    """Return which option `name` may mean: one that it spells as a command line does, or is like."""
+    """Return the option that `name` may mean: what it is to a command line, or is most like."""
     option = spelled_option(name)
     return f" (did you mean {as_given(option)}?)" if option else did_you_mean(name, known)
 
