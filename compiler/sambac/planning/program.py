@@ -146,8 +146,11 @@ def _idle_rules(graphs: Iterable[PlannedGraph], options: CompileOptions) -> Iter
     used = {group.rule for stage in stages for group in stage.fusion.groups}
     idle = [f"'{rule.name}'" for rule in own_rules(options.fusion_rules) if rule.name not in used]
     if idle:
-        name = Path(options.fusion_rules).name
-        yield f"fusion rules of {name} that fuse nothing here: {listed(idle, separator=', ')}"
+        names = listed(idle, separator=", ")
+        yield (
+            f"rules of {Path(options.fusion_rules).name} fuse nothing here, as no operators match "
+            f"them or rules of a higher priority match the same: {names}"
+        )
 
 
 def _region_times(
