@@ -367,7 +367,8 @@ def test_own_fusion_rules_that_fuse_nothing_are_told(
 ) -> None:
     """As a misspelt type or child of a rule leaves it; a rule that fuses says nothing."""
     rules = tmp_path / "rules.yaml"
-    rule = "{}:\n  priority: 999\n  pattern:\n    a: {{op_type: {}, child: b}}\n    b: {{op_type: {}}}\n"
+    pattern = "{{a: {{op_type: {}, child: b}}, b: {{op_type: {}}}}}"
+    rule = f"{{}}:\n  priority: 999\n  pattern: {pattern}\n"
     rules.write_text(rule.format("used", "linear", "relu") + rule.format("idle", "relu", "celu"))
     result = sambac("compile", model, "-o", tmp_path / "net.pef", "-O1", "--fusion-rules", rules)
     assert result.code == 0
