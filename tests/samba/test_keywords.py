@@ -208,3 +208,21 @@ def test_the_driver_passes_on_what_is_compiled(folder, pef):
     assert content(found) == content(pef)
     with pytest.raises(SambaError, match="loss_indices has 9"):
         common_app_driver(args, model, batch(), sgd(model), loss_indices=[9])
+
+
+SIDES = ("DeviceSide", "Modes", "TracedModels", "CompilerSide")
+
+
+METHODS = [
+    name
+    for name, _ in inspect.getmembers(samba.SambaSession, callable)
+    if not name.startswith("_") and name not in ("use_abexit", "atexit_register")
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_message_names_what_a_session_is_made_of(name):
+    """A method that is given too much speaks of itself."""
+    with pytest.raises(Exception) as caught:  # of each method its own
+        getattr(samba.session, name)(*[object()] * 20)
+    assert not any(side in str(caught.value) for side in SIDES), str(caught.value)
