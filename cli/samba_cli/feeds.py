@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,6 +26,7 @@ SEED = 0
 _EVERY = "*"
 _NAMES_SHOWN = 5
 _MADE = ("random", "ones")
+_SIZES = re.compile(r"\d{1,9}(x\d{1,9})*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,30 +200,42 @@ def _split(word: str, program: pef.Program) -> tuple[str, str]:
 def _value(name: str, source: str, need: Need | None) -> object:
     if source.startswith("@") and source != "@":
         return _typed(load_array(source[1:]), need)
-    if source not in _MADE:
+    how, colon, sizes = source.partition(":")
+    if how not in _MADE or (colon and not _SIZES.fullmatch(sizes)):
         raise Wrong(
-            f"--input {name}={source}: expected {name}=@FILE.npy, {name}=random or {name}=ones."
+            f"--input {name}={source}: expected {name}=@FILE.npy, {name}=random or {name}=ones, "
+            f"with sizes as in {name}=random:8x3."
         )
     # The runtime says that it knows no such input, and which one was meant.
-    return None if need is None else _made(need, source)
+    return None if need is None else _made(need, how, sizes)
 
 
-def _made(need: Need, how: str) -> Array:
+def _made(need: Need, how: str, sizes: str) -> Array:
     """Return an array that fits `need`, of ones or of numbers that are random but always the same.
 
     Floats are drawn from the normal distribution; all other types are 0 or 1, which suits masks,
-    and as indices stays inside any table.
+    and as indices stays inside any table. `sizes` is its shape, or nothing; the runtime refuses one
+    that the input does not have.
     """
-    number = dtypes.parse(need.symbol.type)
-    if number in (None, dtypes.STRING) or need.symbol.shape is None:
+    number, known = dtypes.parse(need.symbol.type), need.symbol.shape
+    if number in (None, dtypes.STRING) or (known is None and not sizes):
         raise Wrong(
             f"--input {need.name}={how}: a {need.symbol.type} cannot be made up; "
             f"give a file, {_key(need)}=@FILE.npy."
         )
-    shape = tuple(size if isinstance(size, int) else 1 for size in need.symbol.shape)
-    if shape != need.symbol.shape:
-        _say_assumed(need)
-    dtype = dtypes.numpy_dtype(number)
+    if sizes:
+        shape = tuple(map(int, sizes.split("x")))
+    else:
+        shape = tuple(size if isinstance(size, int) else 1 for size in known or ())
+        if shape != known:
+            _say_assumed(need)
+    try:
+        return _filled(need, how, shape, dtypes.numpy_dtype(number))
+    except (MemoryError, ValueError) as error:
+        raise Wrong(f"--input {need.name}={how}{':' * bool(sizes)}{sizes}: {error}.") from error
+
+
+def _filled(need: Need, how: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     if how == "ones":
         return np.ones(shape, dtype)
     generator = np.random.default_rng((SEED, zlib.crc32(need.name.encode())))

@@ -74,14 +74,21 @@ def verify_lines(path: Path) -> list[str]:
     symbols = plural(len(program.symbols), "symbol")
     places = plural(len(program.allocations), "allocation")
     regions = plural(len(program.regions), "region")
-    return [
-        f"{path} is intact. Checked:",
-        f"  file     header, metadata, padding, {plural(len(segments), 'segment')} ({content})",
-        f"  hashes   SHA-256 of the metadata and of {plural(pieces, 'piece')} of content",
-        f"  program  references of {sections} and {symbols}, the order of {calls}",
-        f"  memory   lifetimes and addresses of {places} in {regions}",
-        f"  plans    {plans}",
-    ]
+    checked = {
+        "file": f"header, metadata, padding, {plural(len(segments), 'segment')} ({content})",
+        "hashes": f"SHA-256 of the metadata and of {plural(pieces, 'piece')} of content",
+        "program": f"references of {sections} and {symbols}, the order of {calls}",
+        "memory": f"lifetimes and addresses of {places} in {regions}",
+        "plans": plans,
+    }
+    rows = (line for part, said in checked.items() for line in _beside(part, said))
+    return [f"{path} is intact. Checked:", *rows]
+
+
+def _beside(part: str, said: str) -> Iterator[str]:
+    """Yield the lines of what was checked of a part of a file, beside its name."""
+    for at, line in enumerate(sentence_lines(said, WIDTH - _BESIDE)):
+        yield f"{'' if at else f'{_INDENT}{part}':{_BESIDE}}{line}"
 
 
 def _verify_plans(path: Path, program: Program) -> str:
@@ -114,6 +121,7 @@ _SHOWN = 20
 _NAMES = 8
 _INDENT = "  "
 _ARROW = "-> "
+_BESIDE = 11
 
 
 def diff_text(found: Sequence[Difference], a: str, b: str) -> Iterator[str]:

@@ -46,8 +46,9 @@ compiled for, and the rows left over at the end of an epoch are not used in it. 
 go on where a checkpoint given with --load stood. A loss that is no number ends a run.
 
 Random inputs are the same in every run (seed 0): floating-point numbers from the normal
-distribution, 0 or 1 for all other types. Sizes that the program leaves open are taken as 1.
-The items of a sequence s are called s.0, s.1 and so on, among inputs and results.
+distribution, 0 or 1 for all other types. Sizes that the program leaves open are taken as 1, or
+as in --input x=random:8x128. The items of a sequence s are called s.0, s.1 and so on, among
+inputs and results.
 
 \b
 Exit codes:

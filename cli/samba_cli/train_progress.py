@@ -70,7 +70,7 @@ class Tally:
         if self._first is None or self.last is None:
             return [f"{file}: no steps"]
         taken = human_time((self._times[1] - self._begin) * 1e6)
-        rate = f", {_rate(self.rate)} steps/s" if self.rate else ""
+        rate = f", {_rate(self.rate)} steps/s after the first" if self.rate else ""
         count = self._batches.count
         epochs = self.steps * self.run.accumulate / count
         of = (

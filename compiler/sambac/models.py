@@ -30,17 +30,20 @@ Progress: TypeAlias = "Callable[[str], None]"
 
 @dataclass(frozen=True)
 class GraphSource:
-    """A model that becomes the graph `name` of a program; `inputs` as in `compile`.
+    """A model that becomes the graph `name` of a program.
 
-    `options` are those of this model, where not all are compiled alike: whether and how it trains,
-    its precision, the shapes of its inputs. Those of the program, such as the level, are the same
-    for all. A model that trains becomes two graphs, `name/train` and `name/eval`.
+    `inputs` and `dynamic_shapes` are those of `compile`. `options` are those of this model, where
+    not all are compiled alike: whether and how it trains, its precision, the shapes of its inputs.
+    Those of the program, such as the level, are the same for all: what `options` leave as it is by
+    default is as the program has it. A model that trains becomes two graphs, `name/train` and
+    `name/eval`.
     """
 
     name: str
     model: Model
     inputs: Inputs | None = None
     options: CompileOptions | None = None
+    dynamic_shapes: Shapes | None = None
 
     def __post_init__(self) -> None:
         options = instance(CompileOptions, "sambac.CompileOptions").or_none()

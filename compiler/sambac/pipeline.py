@@ -39,6 +39,7 @@ from .multi_model import (
     joint_source,
     settle_types,
     shared_members,
+    with_options,
 )
 from .options import CompileOptions
 from .passes.choose_convolutions import ChooseConvolutions
@@ -107,6 +108,7 @@ def compile_models(
 ) -> Program:
     """Compile several models into one program; see `sambac.compile_graphs`."""
     check_sources(graphs, options)
+    graphs = [with_options(graph, options) for graph in graphs]
     with judging(*((graph.model, graph.options or options) for graph in graphs)):
         return _joined(graphs, options, report, shared)
 
@@ -119,7 +121,10 @@ def _joined(
 ) -> Program:
     """Load, lower and join several models."""
     report("load")
-    sources = [load(graph.model, graph.options or chosen, graph.inputs) for graph in graphs]
+    sources = [
+        load(graph.model, graph.options or chosen, graph.inputs, graph.dynamic_shapes)
+        for graph in graphs
+    ]
     weights = find_weights(sources)
     regions = shared_members(graphs, sources, weights, shared)
     settle_types(sources, regions)

@@ -38,6 +38,7 @@ class Modes:
 
     # Options and tracing.
 
+    @checked()
     def use_static_functional(self) -> bool:
         """Return whether operators describe instead of compute: in tracing and lazy building.
 
@@ -59,6 +60,7 @@ class Modes:
         require("tracing", on, FLAG)
         switch(on)
 
+    @checked()
     @contextmanager
     def disable_graphamp(self) -> Iterator[None]:
         """Compile what is compiled in the block in the precision of the model itself."""

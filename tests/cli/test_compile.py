@@ -360,3 +360,17 @@ def test_a_folder_in_the_place_of_the_log_is_told(
     assert "net.pef was written, but its log" in result.err
     assert "it is no regular file" in result.err
     assert (tmp_path / "net.pef.log").is_dir()
+
+
+def test_own_fusion_rules_that_fuse_nothing_are_told(
+    sambac: Callable, model: Path, tmp_path: Path
+) -> None:
+    """As a misspelt type or child of a rule leaves it; a rule that fuses says nothing."""
+    rules = tmp_path / "rules.yaml"
+    pattern = "{{a: {{op_type: {}, child: b}}, b: {{op_type: {}}}}}"
+    rule = f"{{}}:\n  priority: 999\n  pattern: {pattern}\n"
+    rules.write_text(rule.format("used", "linear", "relu") + rule.format("idle", "relu", "celu"))
+    result = sambac("compile", model, "-o", tmp_path / "net.pef", "-O1", "--fusion-rules", rules)
+    assert result.code == 0
+    assert "Warning: rules of rules.yaml fuse nothing here, as no operators" in result.err
+    assert result.err.endswith("match the same: 'idle'\n")

@@ -1,4 +1,4 @@
-"""Sizes that a program leaves open, where inputs are made up: they are 1, and a note says so."""
+"""Sizes that a program leaves open, where inputs are made up: 1, and a note says so, or said."""
 
 from __future__ import annotations
 
@@ -46,3 +46,30 @@ def test_the_note_of_open_sizes_counts_those_without_names(
     assert sambac("compile", tmp_path / "m.onnx", "-o", tmp_path / "m.pef").code == 0
     result = sambarun(tmp_path / "m.pef", "--input", "x=ones")
     assert (result.code, result.err) == (0, f"Note: x: {said} taken as 1.\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "told"),
+    [
+        ("x=ones:5x4", 0, ""),
+        ("x=random:7x4", 0, ""),
+        ("*=random:7x4", 0, ""),
+        ("x=random:7x5", 2, "Input 'x' has shape [7, 5]; float32[batch, 4] was expected."),
+        ("x=random:7", 2, "Input 'x' has shape [7]; float32[batch, 4] was expected."),
+        ("x=ones:", 2, "with sizes as in x=random:8x3."),
+        ("x=ones:5,4", 2, "with sizes as in x=random:8x3."),
+        ("x=zeros:5x4", 2, "expected x=@FILE.npy, x=random or x=ones"),
+        ("x=ones:999999999x999999999x999999999", 2, "--input x=ones:999999999x"),
+    ],
+)
+def test_sizes_of_made_up_inputs(
+    sambac: Callable, sambarun: Callable, open_model: Path, word: str, code: int, told: str
+) -> None:
+    target = open_model.with_name("open.pef")
+    assert sambac("compile", open_model, "-o", target).code == 0
+    result = sambarun(target, "--input", word)
+    assert result.code == code
+    assert told in result.err
+    if not code:
+        assert not result.err
+        assert f"{word.partition(':')[2][0]}x3" in result.out

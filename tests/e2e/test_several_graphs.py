@@ -195,6 +195,37 @@ def test_what_cannot_be_is_named() -> None:
         sambac.compile_graphs([GraphSource("", ENCODE)])
 
 
+@pytest.mark.parametrize("share", [False, True])
+def test_sizes_stay_open_in_each_graph(share: bool) -> None:
+    layer = torch.nn.Linear(4, 5)
+    rows = torch.export.Dim("rows")
+    sources = [
+        GraphSource("open", layer, (torch.zeros(3, 4),), dynamic_shapes=({0: rows},)),
+        GraphSource("fixed", layer, (torch.zeros(2, 4),)),
+    ]
+    if share:
+        with pytest.raises(CompileError, match="'output' of region 'r' is known only at run time"):
+            sambac.compile_graphs(sources, shared={"open.output": "r"})
+        return
+    executable = sambarun.load(sambac.compile_graphs(sources))
+    for size, graph in ((1, "open"), (7, "open"), (2, "fixed")):
+        x = torch.randn(size, 4)
+        (found,) = executable.run({"input": x.numpy()}, graph=graph).values()
+        np.testing.assert_allclose(found, layer(x).detach().numpy(), atol=1e-6)
+    with pytest.raises(sambarun.RunError, match="was expected"):
+        executable.run({"input": np.zeros((3, 4), "f")}, graph="fixed")
+
+
+def test_what_a_graph_leaves_as_by_default_is_as_the_program_has_it() -> None:
+    own = GraphSource("mix", MIX, options=CompileOptions(precision="bfloat16"))
+    program = sambac.compile_graphs([own], CompileOptions(level="O0"))
+    alone = sambac.compile(MIX, CompileOptions(precision="bfloat16", level="O0"))
+    assert len(program.sections) == len(alone.sections) > 1
+    odd = GraphSource("mix", MIX, options=CompileOptions(level="O1"))
+    with pytest.raises(CompileError, match="'mix' has level='O1', and the program level='O0'"):
+        sambac.compile_graphs([odd], CompileOptions(level="O0"))
+
+
 def hollow(classes: int = 4) -> tuple[GraphSource, GraphSource]:
     """Two models that read one layer under different names, all without content."""
     with torch.device("meta"):

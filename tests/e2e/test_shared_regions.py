@@ -116,8 +116,13 @@ def test_an_output_alone_in_its_region_is_read_by_another_graph() -> None:
 
 
 def test_nothing_is_read_before_something_was_written(program: pef.Program) -> None:
-    with pytest.raises(sambarun.RunError, match="Input 'old' is missing"):
+    with pytest.raises(
+        sambarun.RunError,
+        match=r"'old' is missing: .* expected; give it, or first run 'fill' or 'step', which",
+    ):
         sambarun.load(program).run({"x": X}, graph="step")
+    with pytest.raises(sambarun.RunError, match=r"'x' is missing: float32\[2, 4\] was expected\.$"):
+        sambarun.load(program).run({}, graph="fill")
 
 
 def test_a_region_is_placed_by_one_of_its_members() -> None:

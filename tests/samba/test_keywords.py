@@ -52,6 +52,17 @@ def test_all_unknown_keywords_are_told_at_once():
         samba.session.run(section_type=["fwd"], hyperparams={"lr": 0.1})
 
 
+def test_options_of_the_command_line_are_sent_to_the_dict_of_options():
+    for given, told in (
+        ({"o3": True}, r"'o3'; config_dict takes 'optim_level': 'o3'$"),
+        ({"batch_size": 2, "zz": 1}, r"'zz'; config_dict takes 'batch_size'$"),
+    ):
+        with pytest.raises(TypeError, match=told):
+            samba.session.compile(nn.Linear(1, 1), (), **given)
+    with pytest.raises(TypeError, match=r"'batch_size'$"):
+        samba.session.run(batch_size=2)
+
+
 def test_no_function_takes_keywords_that_it_does_not_read():
     """A `**further` that nothing looks at would swallow what was misspelt."""
     for path in SOURCE.rglob("*.py"):
@@ -197,3 +208,21 @@ def test_the_driver_passes_on_what_is_compiled(folder, pef):
     assert content(found) == content(pef)
     with pytest.raises(SambaError, match="loss_indices has 9"):
         common_app_driver(args, model, batch(), sgd(model), loss_indices=[9])
+
+
+SIDES = ("DeviceSide", "Modes", "TracedModels", "CompilerSide")
+
+
+METHODS = [
+    name
+    for name, _ in inspect.getmembers(samba.SambaSession, callable)
+    if not name.startswith("_") and name not in ("use_abexit", "atexit_register")
+]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_message_names_what_a_session_is_made_of(name):
+    """A method that is given too much speaks of itself."""
+    with pytest.raises(Exception) as caught:  # of each method its own
+        getattr(samba.session, name)(*[object()] * 20)
+    assert not any(side in str(caught.value) for side in SIDES), str(caught.value)

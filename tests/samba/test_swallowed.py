@@ -324,3 +324,20 @@ def test_options_of_one_call_are_known_and_those_of_an_application_its_own(folde
 def test_options_of_models_of_other_versions_are_known() -> None:
     require_known(dict.fromkeys({*CompileArgs.model_fields} - {"log_level"}))
     require_known(dict.fromkeys({*RunArgs.model_fields} - {"log_level"}))
+
+
+SPELLED = {
+    "o3": "'optim_level': 'o3'",
+    "-o1": "'optim_level': 'o1'",
+    "b": "'batch_size'",
+    "pef-name": "'pef_name'",
+}
+
+
+@pytest.mark.parametrize(("name", "meant"), SPELLED.items())
+def test_spellings_of_the_command_line_are_answered_with_the_option(name, meant) -> None:
+    with pytest.raises(SambaError, match=rf"no option '{name}' \(did you mean {meant}\?\)"):
+        require_known({name: True})
+    if name != "b":  # as likely an application's own, where all of its options are given
+        with pytest.warns(MisspeltOptionWarning, match=f"'{name}' .did you mean {meant}"):
+            SESSION.setup({name: True})

@@ -9,6 +9,7 @@ from .sharing import (
     joint_source,
     settle_types,
     shared_members,
+    with_options,
 )
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "joint_source",
     "settle_types",
     "shared_members",
+    "with_options",
 ]

@@ -79,12 +79,23 @@ def check_sources(graphs: Sequence[GraphSource], options: CompileOptions) -> Non
         raise CompileError(listed(problems))
 
 
+def with_options(graph: GraphSource, options: CompileOptions) -> GraphSource:
+    """Return `graph` with all its options: those of the program come from `options`."""
+    if graph.options is None:
+        return replace(graph, options=options)
+    shared = {name: getattr(options, name) for name in _of_program(options)}
+    return replace(graph, options=replace(graph.options, **shared))
+
+
+def _of_program(options: CompileOptions) -> list[str]:
+    return [name for name, each in options_of(options).items() if each.scope is Scope.PROGRAM]
+
+
 def _problems(graph: GraphSource, options: CompileOptions) -> Iterator[str]:
-    own = graph.options or options
-    shared = [name for name, each in options_of(own).items() if each.scope is Scope.PROGRAM]
-    for name in shared:
+    own, usual = graph.options or options, CompileOptions()
+    for name in _of_program(options):
         here, there = getattr(own, name), getattr(options, name)
-        if here != there:
+        if here not in (there, getattr(usual, name)):
             yield (
                 f"graph '{graph.name}' has {name}={here!r}, and the program {name}={there!r}: "
                 f"give that to the program alone"

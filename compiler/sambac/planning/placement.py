@@ -192,8 +192,11 @@ def _region_problems(
     fixed = [f"'{fact.name}'" for fact in facts if fact.role is ValueRole.WEIGHT]
     if fixed:
         return [f"{listed(fixed)} of region '{region}' is a constant"]
-    if any(fact.nbytes is None for fact in facts):
-        return [f"region '{region}' has members whose size is known only at run time"]
+    unknown = [f"'{fact.name}'" for fact in facts if fact.nbytes is None]
+    if unknown:
+        names = listed(unknown, separator=", ")
+        cure = "fix it, or share no region and hand results from run to run"
+        return [f"the size of {names} of region '{region}' is known only at run time; {cure}"]
     problems = []
     if len({(fact.dtype, fact.nbytes) for fact in facts}) > 1:
         sizes = ", ".join(f"'{fact.name}' {fact.type} of {fact.nbytes} bytes" for fact in facts)

@@ -8,11 +8,13 @@ A model for inference is one stage. A training step is cut into stages, see `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from pef.program import GraphRole, SectionType
 from pef.symbols import RegionKind
+from pef.wording import listed
 from sambac.arch import Arch, load_device
 from sambac.errors import require
 from sambac.facts import StepFacts
@@ -45,6 +47,7 @@ from .plans import (
 )
 from .region_times import RegionTimes, traffic_graph
 from .resources import scheduled_demands
+from .rules import own_rules
 from .sections import SectionRequest, plan_sections, require_resident
 from .stages import Buckets, chip_stages, idle_breaks, plan_buckets, split, with_reductions
 from .view import DataflowView, Lifetime, OpFacts, ValueFacts, ValueRole
@@ -95,7 +98,8 @@ def plan_program(
         requests, arch.capacities, lambda: _region_times(graphs, arch, persistent, requests)
     )
     require("plan memory", check_memory(requests, memory, arch.capacities))
-    lowered = replace(lowered, warnings=(*lowered.warnings, *_idle_breaks(graphs, options)))
+    idle = (*_idle_breaks(graphs, options), *_idle_rules(graphs, options))
+    lowered = replace(lowered, warnings=(*lowered.warnings, *idle))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
 
 
@@ -132,6 +136,21 @@ def _idle_breaks(graphs: Iterable[PlannedGraph], options: CompileOptions) -> tup
     """Return a sentence for each break that means no operator of any graph."""
     asked = {name: getattr(options, name) for name in ("section_breaks", "chip_breaks")}
     return idle_breaks((stage.view for graph in graphs for stage in graph.stages), asked)
+
+
+def _idle_rules(graphs: Iterable[PlannedGraph], options: CompileOptions) -> Iterator[str]:
+    """Yield a sentence if the user's file has rules that fuse no operators of any graph."""
+    if options.fusion_rules is None:
+        return
+    stages = (stage for graph in graphs for stage in graph.stages)
+    used = {group.rule for stage in stages for group in stage.fusion.groups}
+    idle = [f"'{rule.name}'" for rule in own_rules(options.fusion_rules) if rule.name not in used]
+    if idle:
+        names = listed(idle, separator=", ")
+        yield (
+            f"rules of {Path(options.fusion_rules).name} fuse nothing here, as no operators match "
+            f"them or rules of a higher priority match the same: {names}"
+        )
 
 
 def _region_times(

@@ -66,12 +66,15 @@ def load_rules(path: str | os.PathLike[str] | None) -> tuple[Rule, ...]:
     """
     text = resources.files(__package__).joinpath("rules.yaml").read_text("utf-8")
     builtin = parse_rules(text, "rules.yaml")
-    mine: tuple[Rule, ...] = ()
-    if path is not None:
-        mine = parse_rules(read_rules(Path(path), "fusion rules"), os.fspath(path))
+    mine = () if path is None else own_rules(path)
     replaced = {rule.name for rule in mine}
     every = (*mine, *(rule for rule in builtin if rule.name not in replaced))
     return tuple(sorted(every, key=lambda rule: -rule.priority))
+
+
+def own_rules(path: str | os.PathLike[str]) -> tuple[Rule, ...]:
+    """Return the rules of a user's file, in its order. Raises `CompileError` as `load_rules`."""
+    return parse_rules(read_rules(Path(path), "fusion rules"), os.fspath(path))
 
 
 def parse_rules(text: str, origin: str) -> tuple[Rule, ...]:

@@ -148,7 +148,8 @@ class Inputs:
             symbol = self._program.symbols[index]
             expected = public.get(index)
             if expected is not None:
-                lines.append(f"Input '{expected.name}' is missing: {expected} was expected.")
+                cure = _left_by(self._program, symbol)
+                lines.append(f"Input '{expected.name}' is missing: {expected} was expected{cure}.")
             else:
                 maker = makers.get(index, "the program")
                 lines.append(
@@ -181,6 +182,18 @@ class Inputs:
             graph = self._program.graphs[self._graph].name
             return f"'{name}' is no input of graph '{graph}', but of another. It has {known}."
         return f"There is no input '{name}'{hint}. The inputs are {known}."
+
+
+def _left_by(program: pef.Program, symbol: pef.Symbol) -> str:
+    """Return which graphs leave an input in a region that they share with it, once they ran."""
+    if symbol.allocation is None or not program.allocations[symbol.allocation].shared:
+        return ""
+    makers = [
+        f"'{graph.name}'"
+        for graph in program.graphs
+        if any(program.symbols[p.symbol].allocation == symbol.allocation for p in graph.outputs)
+    ]
+    return f"; give it, or first run {' or '.join(makers)}, which leaves it" if makers else ""
 
 
 def symbols_of_model(program: pef.Program, graph: int) -> set[int]:

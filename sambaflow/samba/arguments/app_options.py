@@ -293,6 +293,12 @@ def spelled_option(key: str) -> AppOption | None:
     return next((each for each in OPTIONS if {*spellings} & {*each.spellings}), None)
 
 
+def as_given(option: AppOption) -> str:
+    """Return how a dict of options has `option`: `'batch_size'`, `'optim_level': 'o1'`."""
+    chosen = "" if option.constant in (None, True) else f": {option.constant!r}"
+    return f"'{option.attribute}'{chosen}"
+
+
 def read(attribute: str, value: object) -> object:
     """Return `value` as the predefined option of `attribute` has it, if there is one.
 

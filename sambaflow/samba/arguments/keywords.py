@@ -9,7 +9,9 @@ from inspect import signature
 from typing import ParamSpec, TypeVar, cast
 
 from pef.warned import warn
-from pef.wording import did_you_mean
+from pef.wording import did_you_mean, listed
+
+from .app_options import as_given, spelled_option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -115,7 +117,8 @@ def translated(
     function = name.rpartition(".")[2]
     unknown = [word for word in given if word not in parameters and word not in table]
     if unknown:
-        raise TypeError(f"{function}() {no_keyword(unknown, (*parameters, *table))}")
+        told = no_keyword(unknown, (*parameters, *table))
+        raise TypeError(f"{function}() {told}{_of_options(unknown, parameters)}")
     found = {word: value for word, value in given.items() if word in parameters}
     for word, value in given.items():
         keyword = table.get(word)
@@ -132,6 +135,14 @@ def translated(
                 )
             found[keyword.means] = value
     return found
+
+
+def _of_options(unknown: Iterable[str], parameters: tuple[str, ...]) -> str:
+    """Return where those of `unknown` belong that are options of the command line."""
+    found = [option for word in unknown if (option := spelled_option(word)) is not None]
+    if not found or "config_dict" not in parameters:
+        return ""
+    return f"; config_dict takes {listed([as_given(each) for each in found], separator=', ')}"
 
 
 def no_keyword(unknown: Iterable[str], known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from pef.warned import warn
 from pef.wording import did_you_mean
 from sambaflow.samba.errors import SambaError
 
-from .app_options import defaults
+from .app_options import as_given, defaults, spelled_option
 from .checked import require
 from .kinds import COUNT, FLAG, whole
 
@@ -110,7 +110,9 @@ def tell_misspelt(options: Mapping[str, object]) -> None:
     known = defaults()
     for name in odd:
         alike = [option for option in absent if _reads_like(name, option)]
-        hint = "" if name in known else did_you_mean(name, alike)
+        if name in known:
+            continue
+        hint = _spelled(name, absent) or did_you_mean(name, alike)
         if hint:
             warn(f"there is no option '{name}'{hint}; it changes nothing", MisspeltOptionWarning)
 
@@ -151,12 +153,30 @@ def require_known(given: Mapping[str, object]) -> None:
     if not given or any(name in given for name in _WHOLE):
         return
     known = (*COUNTING, *defaults(), *_ELSEWHERE)
-    odd = [f"'{name}'{did_you_mean(str(name), known)}" for name in given if name not in known]
+    odd = [f"'{name}'{_hint(str(name), known)}" for name in given if name not in known]
     if odd:
         raise SambaError(
             f"config_dict: there is no option {', '.join(odd)}; give options of the command line, "
             "or vars(args), in which an application has its own, too"
         )
+
+
+def _hint(name: str, known: Sequence[str]) -> str:
+    """Return the option that `name` may mean: what it is to a command line, or is most like."""
+    option = spelled_option(name)
+    return f" (did you mean {as_given(option)}?)" if option else did_you_mean(name, known)
+
+
+def _spelled(name: str, absent: Sequence[str]) -> str:
+    """Return the option of `absent` that `name` spells with dashes or by a value, as `o1` does.
+
+    Other short spellings, `b` and `n`, are as likely an application's own.
+    """
+    option = spelled_option(name)
+    if option is None or option.attribute not in absent:
+        return ""
+    clear = "-" in name or option.constant not in (None, True)
+    return f" (did you mean {as_given(option)}?)" if clear else ""
 
 
 def _reads_like(name: str, option: str) -> bool:

@@ -54,22 +54,27 @@ class DeviceSide:
         """The memory of the device. Raises `SambaError` before a PEF is loaded."""
         return self.loaded().device
 
+    @checked()
     def get_argin_names(self) -> OrderedSet[str]:
         """Return the names of the hyperparameters that `run` takes."""
         return OrderedSet(self.loaded().hyperparameters.names)
 
+    @checked()
     def get_dropout_rate_argin_names(self) -> list[str]:
         """Return the names of the hyperparameters that are rates of dropout."""
         return list(self.loaded().hyperparameters.rates)
 
+    @checked()
     def get_dropout_seed_argin_names(self) -> list[str]:
         """Return the names of the hyperparameters that seed dropout."""
         return list(self.loaded().hyperparameters.seeds)
 
+    @checked()
     def get_section_types(self) -> set[str]:
         """Return the types of the sections in the PEF, such as FWD and OPT."""
         return {section.type.name for section in self.loaded().device.program.sections}
 
+    @checked()
     def get_weight_names(self) -> list[str]:
         """Return the names of the parameters in the PEF."""
         return self.loaded().device.host.weights()
@@ -86,6 +91,7 @@ class DeviceSide:
         """Return what the device holds under `names`."""
         return self.loaded().named(names)
 
+    @checked()
     def to_device(self) -> None:
         """Copy all traced tensors that have values to the device.
 
@@ -149,6 +155,7 @@ class DeviceSide:
         with profiled(self.profiler, filename) as profiler:
             yield profiler
 
+    @checked()
     def start_samba_profile(self) -> None:
         """Begin to measure what the host does."""
         self.profiler.start_profile()

@@ -34,6 +34,7 @@ from sambaflow.samba.arguments.app_options import (
     spelled_option,
 )
 from sambaflow.samba.arguments.checked import checked
+from sambaflow.samba.arguments.declared import Declared, declared
 from sambaflow.samba.arguments.kinds import ArgumentKind
 from sambaflow.samba.parallel.exits import join_launched
 from sambaflow.samba.session import session
@@ -106,13 +107,19 @@ class AppParser(ArgumentParser):
 
 
 class AppArgs(Namespace):
-    """The options of an application; `given` are the attributes that its command line has set."""
+    """The options of an application, as attributes.
 
-    __slots__ = ("given",)
+    `given` are those that its command line has set, `declared` says what those of its command take.
+    """
 
-    def __init__(self, given: frozenset[str], values: Mapping[str, object]) -> None:
+    __slots__ = ("declared", "given")
+
+    def __init__(
+        self, given: frozenset[str], declared: Mapping[str, Declared], values: Mapping[str, object]
+    ) -> None:
         super().__init__(**values)
         self.given = given
+        self.declared = declared
 
 
 @checked()
@@ -158,7 +165,8 @@ def parse_app_args(
             if function is not None:
                 function(parsers[command])
     values = vars(parser.parse_args(words))
-    args = AppArgs(_given((parser, *parsers.values()), words), values)
+    taken = declared(parsers[values["command"]]._actions)
+    args = AppArgs(_given((parser, *parsers.values()), words), taken, values)
     _complete(args)
     if args.command != "compile" and not args.pef:
         parsers[args.command].error("--pef is missing: give the PEF that compile made")
@@ -237,9 +245,10 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     predefined option that is null is not given. Where `args` are not of
     `parse_app_args`, given is what is not the predefined default, nor False or None. A number
     without a dot, such as 1e-4, is text for YAML; where the option has a number, it is one. What is
-    no option becomes an attribute too; a warning tells of what is nearly one.
+    no option becomes an attribute too; a warning tells of what is nearly one. What the application
+    declares itself is read by the type and the choices that it declares.
     Raises ValueError if the file is no such mapping or says an option twice, or for values that
-    predefined options do not take, all at once; OSError if it cannot be read.
+    options do not take, all at once; OSError if it cannot be read.
     """
     import yaml  # here, as few applications have such a file and all wait for imports
 
@@ -263,7 +272,7 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
         if name not in known and (meant := did_you_mean(name, known)):
             warn(f"{os.fspath(yaml_path)}: there is no option '{key}'{meant}")
         try:
-            wanted = _as_held(getattr(args, name, None), read(name, value))
+            wanted = _read(args, name, value)
         except ValueError as error:
             problems.append(f"{key}: {error}")
             continue
@@ -286,6 +295,13 @@ def _meant(key: str, value: object, known: Collection[str]) -> tuple[str, object
     if option.constant is None or isinstance(option, Switch) or not isinstance(value, bool):
         return option.attribute, value
     return option.attribute, option.constant if value else None
+
+
+def _read(args: Namespace, name: str, value: object) -> object:
+    """Return `value` as the attribute `name` of `args` has it. Raises ValueError as options do."""
+    if name not in defaults() and isinstance(args, AppArgs) and name in args.declared:
+        return args.declared[name].read(value)
+    return _as_held(getattr(args, name, None), read(name, value))
 
 
 def _as_held(held: object, value: object) -> object:

@@ -168,5 +168,5 @@ def test_a_summary_of_a_run() -> None:
         tally.add(step(number, loss))
     first, second = tally.lines("a.pef")
     assert first.startswith("a.pef: 4 steps (2 epochs of 2 batches) in ")
-    assert first.endswith(" steps/s")
+    assert first.endswith(" steps/s after the first")
     assert second == "loss: 4 -> 1.5 (mean of the last 2 steps)"

@@ -80,3 +80,21 @@ def test_checks_of_all_elements_have_an_operator() -> None:
     x = torch.tensor([1.0, 3.0])
     found = run(forward, x)
     assert [array.tolist() for array in found] == [[2.0, 6.0], True, False]
+
+
+def test_what_has_one_axis_and_no_elements_is_left_out_of_a_join() -> None:
+    """As the caches of quantised keys have it, between what is kept and what is new."""
+    x, none, whole = torch.randn(1, 2, 3), torch.zeros(0), torch.zeros(0, dtype=torch.float64)
+
+    def forward(x: torch.Tensor, none: torch.Tensor, whole: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            torch.cat([x, none, x * 2], -2),
+            torch.cat([none, x, torch.tensor([]), x, whole], 2),
+            torch.cat([none, x], 1),
+            torch.cat([none, whole]),
+        ]
+
+    given = (x, none, whole)
+    for found, want in zip(run(forward, *given), forward(*given), strict=True):
+        assert str(want.dtype).removeprefix("torch.") == found.dtype.name
+        assert found.tolist() == want.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,6 +19,10 @@ Shapes: TypeAlias = dict[str, object] | tuple[object, ...] | list[object] | None
 
 _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 """Parameters that stand for any number of inputs."""
+
+
+_LISTED = 1
+"""So many equal elements of a list are written out."""
 
 
 @dataclass(frozen=True)
@@ -140,15 +144,43 @@ def _require_axes(module: torch.nn.Module, call: Mapping[str, object], shapes: S
             f"{spoken} came; give each what of it is open, or None"
         )
     for key, value in call.items():
-        axes = given[key]
-        if not isinstance(value, torch.Tensor) or not isinstance(axes, Mapping):
-            continue
-        wrong = [axis for axis in axes if axis not in range(value.ndim)]
-        if wrong:
-            raise CompileError(
-                f"{name}: dynamic_shapes leave axis {wrong[0]!r} of {key} open, which has "
-                f"{plural(value.ndim, 'axis', 'axes')}, counted from 0"
-            )
+        for where, tensor, axes in _opened(key, value, given[key]):
+            wrong = [axis for axis in axes if axis not in range(tensor.ndim)]
+            if wrong:
+                raise CompileError(
+                    f"{name}: dynamic_shapes leave axis {wrong[0]!r} of {where} open, which has "
+                    f"{plural(tensor.ndim, 'axis', 'axes')}, counted from 0"
+                )
+
+
+def _opened(
+    where: str, value: object, axes: object
+) -> Iterator[tuple[str, torch.Tensor, Mapping[object, object]]]:
+    """Yield each tensor in `value` with its name and its part of `axes`, where they are alike."""
+    if isinstance(value, torch.Tensor):
+        if isinstance(axes, Mapping):
+            yield where, value, axes
+    elif isinstance(value, Mapping) and isinstance(axes, Mapping):
+        for key in value.keys() & axes.keys():
+            yield from _opened(f"{where}[{key!r}]", value[key], axes[key])
+    elif isinstance(value, tuple | list) and isinstance(axes, tuple | list):
+        for number, (part, own) in enumerate(zip(value, axes, strict=False)):
+            yield from _opened(f"{where}[{number}]", part, own)
+
+
+def form_of_shapes(value: object) -> str:
+    """Return how dynamic_shapes are written for `value`, with `{}` for the sizes of a tensor."""
+    node = pytree.SUPPORTED_NODES.get(pytree._get_node_type(value))
+    if node is None:
+        return "{}" if isinstance(value, torch.Tensor) else "None"
+    children = [form_of_shapes(child) for child in node.flatten_fn(value)[0]]
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {c}' for key, c in zip(value, children, strict=True))}}}"
+    if isinstance(value, tuple):
+        return f"({', '.join(children)}{',' * (len(children) == 1)})"
+    if len(children) > _LISTED and len({*children}) == 1:
+        return f"[{children[0]}] * {len(children)}"
+    return f"[{', '.join(children)}]"
 
 
 def on_the_host(example: Example) -> Example:

@@ -5,6 +5,7 @@ Functions of PyTorch that cannot be recorded as they are written have stand-ins 
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -30,7 +31,13 @@ from sambac.frontend.torch.modules.guards import (
     require_no_hooks,
     without_seeds,
 )
-from sambac.frontend.torch.modules.inputs import Example, module_name, on_the_host
+from sambac.frontend.torch.modules.inputs import (
+    Example,
+    arguments_of,
+    form_of_shapes,
+    module_name,
+    on_the_host,
+)
 from sambac.frontend.torch.modules.memory import Told, called_afresh
 from sambac.frontend.torch.modules.when_exported import asking, differences
 from sambac.frontend.torch.patching import quiet, replaced
@@ -79,9 +86,26 @@ def capture(
                     strict=False,
                 )
         except Exception as error:  # the module's own code runs here, and may raise anything
+            _require_form(module, example, error)
             raise refusal(name, error) from error
         before.told.extend(differences(module, example, asked, before))
     return program, before.told
+
+
+_OTHER_FORM = re.compile(r"Node \w+ mismatch|dynamic_shapes.*mismatch|mismatch.*dynamic_shapes")
+"""What torch says where dynamic_shapes are no tree as the inputs are."""
+
+
+def _require_form(module: torch.nn.Module, example: Example, error: Exception) -> None:
+    """Raise `CompileError` if `error` is of the form of dynamic_shapes: say which it has to be."""
+    if example.shapes is None or not _OTHER_FORM.search(str(error)):
+        return
+    given = dict(arguments_of(module.forward, example.args, example.kwargs))
+    said = str(error).partition("\n")[0]
+    raise CompileError(
+        f"{module_name(module)}: dynamic_shapes have another form than the inputs, for which it is "
+        f"{form_of_shapes(given)}, with the open axes of each tensor in its braces ({said})"
+    ) from error
 
 
 @contextmanager

@@ -16,6 +16,13 @@ def stack(tensors: Sequence[ir.Value], dim: int = 0) -> ir.Value:
     return op.Concat(*(op.Unsqueeze(value, [dim]) for value in alike(tensors)), axis=dim)
 
 
+def cat(tensors: Sequence[ir.Value], dim: int = 0) -> ir.Value:
+    """Join tensors along the axis `dim`; those of one axis without elements are no part of it."""
+    parts = alike(tensors)
+    filled = [part for part, given in zip(parts, tensors, strict=True) if given.shape != (0,)]
+    return op.Concat(*filled, axis=dim) if len(filled) > 1 else op.Identity((filled or parts)[0])
+
+
 def hstack(tensors: Sequence[ir.Value]) -> ir.Value:
     """Join tensors along their second axis, or those of one axis along it."""
     parts = alike([_with_first(value, 1) for value in tensors])

@@ -120,6 +120,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.bitwise_right_shift.Tensor_Scalar: common(whole.shifted_right),
     _aten.bincount.default: indices.bincount,
     _aten.baddbmm.default: added(core.aten_baddbmm),
+    _aten.cat.default: stacking.cat,
     _aten.cdist.default: cdist,
     _aten.ceil.default: whole.unchanged(core.aten_ceil),
     _aten.clamp.Tensor: limits.clamp_tensor,
