@@ -100,16 +100,6 @@ def test_training(name: str) -> None:
             )
 
 
-@pytest.mark.parametrize("train", [False, True])
-def test_experts_in_groups_are_refused_with_the_cure(train: bool) -> None:
-    """As transformers computes them unless told otherwise."""
-    module, plain, labelled = ARCHITECTURES["mixtral"].make()
-    module.set_experts_implementation("grouped_mm")
-    options = _OPTIONS if train else sambac.CompileOptions()
-    with pytest.raises(sambac.CompileError, match="set_experts_implementation"):
-        sambac.compile(module.train(train), options, inputs=labelled if train else plain)
-
-
 @pytest.mark.parametrize(
     "name",
     [

@@ -54,8 +54,6 @@ class Architecture:
         config = getattr(transformers, self.config)(**self.settings)
         config.problem_type = "single_label_classification"
         module = getattr(transformers, self.model)(config)
-        if hasattr(config, "num_local_experts"):
-            module.set_experts_implementation("batched_mm")
         return module, *_KINDS[self.kind]()
 
 

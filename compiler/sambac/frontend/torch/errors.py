@@ -34,9 +34,6 @@ OWN = (
 OTHERS = (*OWN, sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"))
 """Where code lies that is not the user's: besides that, Python, what is installed."""
 
-GROUPED = re.compile(r"transformers\W+grouped_mm_fallback")
-"""How transformers calls products of matrices in groups, by which it computes experts."""
-
 _DYNAMO = "torch._dynamo"
 """What records the bodies of loops and choices."""
 
@@ -48,12 +45,6 @@ _WHILE = "\n\nWhile executing"
 
 _SUGGESTED = re.compile(r"^Suggested fixes:\n((?:  .+\n?)+)", re.M)
 """How torch says which sizes a module takes, in the names of the user's `Dim`s."""
-
-FIXED_GROUPS = (
-    "transformers computes experts in groups whose sizes depend on values; call "
-    "set_experts_implementation('batched_mm') on the model, which computes the same with fixed "
-    "sizes"
-)
 
 _SIZES_OF_VALUES = (
     "a size in it depends on values, as that of x[mask] or nonzero() does; "
@@ -168,7 +159,6 @@ _CURES = (
             "return a dict"
         ),
     ),
-    (GROUPED, FIXED_GROUPS),
     (
         re.compile(r"User output \w+ is not in the correct order"),
         "it writes one tensor to two buffers, or returns it too; write copies, clone() of it",

@@ -29,7 +29,7 @@ from torch.fx.experimental.proxy_tensor import PreDispatchTorchFunctionMode
 from torch.utils import checkpoint
 
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import FIXED_GROUPS, GROUPED
+from sambac.frontend.torch.library_operators import grouped_products
 from sambac.frontend.torch.modules.guards import ADVICE
 from sambac.frontend.torch.own_operators import incoming_gradient, own_gradient
 from sambac.frontend.torch.patching import replaced
@@ -97,7 +97,7 @@ class _FunctionRecorder:
             return self.before(args)
         frame = sys._getframe(1)
         kind, caller = frame.f_locals.get("cls"), sys._getframe(2)
-        if caller.f_globals.get("__name__") in _CONTROL_FLOW:
+        if caller.f_globals.get("__name__") in _CONTROL_FLOW or _is_translated(caller):
             return self.before(args)
         assert isinstance(kind, type)
         assert issubclass(kind, Function)
@@ -127,8 +127,7 @@ class _FunctionRecorder:
                 )
             raise CompileError(
                 f"{self.name} calls the operator {operator}, which has a backward method of its "
-                f"own that cannot be recorded; "
-                f"{FIXED_GROUPS if GROUPED.search(operator) else ADVICE}"
+                f"own that cannot be recorded; {ADVICE}"
             )
         if any(tensor.is_complex() for tensor in tensors(given)):
             raise self._refusal(kind, "takes complex numbers")
@@ -266,3 +265,11 @@ def _replaced(kind: type, method: str, by: Callable[..., object]) -> Iterator[No
             delattr(kind, method)
         else:
             setattr(kind, method, before)
+
+
+def _is_translated(caller: FrameType) -> bool:
+    """Tell whether `caller` runs an operator of a library whose translation has its gradients."""
+    if caller.f_globals.get("__name__") != library.__name__:
+        return False
+    operator = caller.f_locals.get("op")
+    return operator is not None and operator is grouped_products()

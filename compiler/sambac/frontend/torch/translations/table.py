@@ -10,11 +10,12 @@ from onnxscript.function_libs.torch_lib.ops import core
 from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
-from sambac.frontend.torch import own_operators
+from sambac.frontend.torch import library_operators, own_operators
 
 from . import (
     empties,
     gamma,
+    groups,
     indices,
     limits,
     losses,
@@ -81,6 +82,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._adaptive_avg_pool3d.default: adaptive_average_pool,
     _aten._cdist_forward.default: cdist,
     _aten._euclidean_dist.default: euclidean,
+    _aten._grouped_mm.default: groups.grouped_products,
     _aten._is_all_true.default: core.aten_all,
     _aten._is_any_true.default: empties.any_true,
     _aten._safe_softmax.default: norms.safe_softmax,
@@ -318,4 +320,10 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
 
 def translations(*, training: bool) -> dict[Callable[..., object], Callable[..., object]]:
     """Return what translates an operator better than the exporter does."""
-    return {**_ALWAYS, **_FOR_TRAINING} if training else dict(_ALWAYS)
+    found = {**_ALWAYS, **_of_libraries()}
+    return {**found, **_FOR_TRAINING} if training else found
+
+
+def _of_libraries() -> dict[Callable[..., object], Callable[..., object]]:
+    operator = library_operators.grouped_products()
+    return {} if operator is None else {operator: groups.grouped_products}
