@@ -105,11 +105,18 @@ def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return (y,)
 
 
+def _written(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """A mask has no gradients, though it comes of what has: it may be written once detached."""
+    mask = (y < 0).detach()
+    mask[torch.where(mask.sum(1) == 2)] = False
+    return (y.masked_fill(mask, 0.0) * w,)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         *(_scaled, _from_another, _summed, _losses, _rows, _said_twice, _nothing),
-        *(_beside_nothing, _selected, _detached, _steep),
+        *(_beside_nothing, _selected, _detached, _steep, _written),
     ],
     ids=lambda function: function.__name__.strip("_"),
 )

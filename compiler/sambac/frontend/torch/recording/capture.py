@@ -40,6 +40,7 @@ from .alignment import ctc_loss
 from .covariance import corrcoef, cov
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
+from .overflow import FiniteNumbers
 from .own_gradients import own_gradients
 
 
@@ -59,6 +60,7 @@ def capture(
         _require_trainable(module)
     guard = refusing_hooks(name) if training else naming_derivatives(name)
     own = own_gradients(name) if training else nullcontext()
+    finite = FiniteNumbers(name)
     with _mode(module, training), torch.enable_grad(), asking() as asked:
         try:
             with (
@@ -66,6 +68,7 @@ def capture(
                 quiet(),
                 guard,
                 own,
+                finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
                 called_afresh(module, example, training) as before,
@@ -81,6 +84,7 @@ def capture(
         except Exception as error:  # the module's own code runs here, and may raise anything
             raise refusal(name, error) from error
         before.told.extend(differences(module, example, asked, before))
+        before.told.extend(finite.told)
     return program, before.told
 
 
