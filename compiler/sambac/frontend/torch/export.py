@@ -20,7 +20,6 @@ from types import SimpleNamespace
 
 import onnx_ir as ir
 import torch
-from torch._guards import detect_fake_mode
 from onnx_ir.convenience import get_const_tensor
 from onnx_ir.tensor_adapters import TorchTensor
 from onnxscript.rewriter import _ir_utils, _matcher
@@ -30,6 +29,7 @@ from onnxscript.rewriter.rules.common import successive_clip_rule, successive_re
 from onnxscript.rewriter.rules.common._fuse_relus_clips import _FuseReluClipBase
 from onnxscript.rewriter.rules.fusion import _rms_normalization, _rotary_embedding
 from onnxscript.version_converter import convert_version
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 from torch.onnx._internal.exporter import _ir_passes

@@ -5,11 +5,5 @@ Only where a library has been imported are its operators there.
 
 from __future__ import annotations
 
-import torch
-from torch._ops import OpOverload
-
-
-def grouped_products() -> OpOverload | None:
-    """Return the operator by which transformers computes mixtures of experts."""
-    packet = getattr(torch.ops.transformers, "grouped_mm_fallback", None)
-    return None if packet is None else packet.default
+GROUPED_PRODUCTS = ("transformers", "grouped_mm_fallback")
+"""The library and the operator by which it computes mixtures of experts."""

@@ -296,7 +296,9 @@ def index_put(
 
 def _put(x: ir.Value, mask: ir.Value, axis: int, values: ir.Value, accumulate: bool) -> ir.Value:
     """Write `values` where `mask`, which begins at `axis` of `x`, is true."""
-    assert values.shape is not None and x.shape is not None and mask.shape is not None
+    assert values.shape is not None
+    assert x.shape is not None
+    assert mask.shape is not None
     given, count = [size(values, at) for at in range(rank(values))], rank(mask)
     first = values.shape[:1]
     values = op.CastLike(values, x)

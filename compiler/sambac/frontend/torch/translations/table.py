@@ -10,7 +10,8 @@ from onnxscript.function_libs.torch_lib.ops import core
 from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
-from sambac.frontend.torch import library_operators, own_operators
+from sambac.frontend.torch import own_operators
+from sambac.frontend.torch.library_operators import GROUPED_PRODUCTS
 
 from . import (
     empties,
@@ -325,5 +326,6 @@ def translations(*, training: bool) -> dict[Callable[..., object], Callable[...,
 
 
 def _of_libraries() -> dict[Callable[..., object], Callable[..., object]]:
-    operator = library_operators.grouped_products()
-    return {} if operator is None else {operator: groups.grouped_products}
+    library, name = GROUPED_PRODUCTS
+    operator = getattr(getattr(torch.ops, library), name, None)
+    return {} if operator is None else {operator.default: groups.grouped_products}
