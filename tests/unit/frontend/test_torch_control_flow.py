@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 import torch
-from near import assert_near
+from near import assert_near, exactly
 from torch import nn
 from torch._higher_order_ops import while_loop
 from torch.nn import functional
@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_runs import Lambda, run_training, training_source
 
 import sambarun
-from sambac import CompileOptions, compile
+from sambac import SGD, CompileOptions, compile
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.graph.nodes import all_nodes
@@ -162,3 +162,46 @@ def test_operators_inside_of_what_trains() -> None:
     compile(module, CompileOptions(train=True), inputs=(_X,))
     got = run_training(training_source(module, _X), _X)["output"]
     np.testing.assert_allclose(got, module(_X).detach().numpy(), rtol=1e-5)
+
+
+class _Clamping(nn.Module):
+    """A layer that clamps what overflows while it trains, and refuses what is infinite."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        if self.training:
+            if not torch.isfinite(y).all():
+                y = y.clamp(-100, 100)
+            if y.isinf().any():
+                raise ValueError("infinite")
+        return y.square().mean()
+
+
+def test_numbers_of_what_trains_are_taken_for_finite_ones() -> None:
+    torch.manual_seed(0)
+    module, inputs = _Clamping(), (_X,)
+    with pytest.warns(UserWarning, match=r"whether all numbers are finite at test_torch_") as said:
+        program = compile(
+            module, CompileOptions(train=True, optimizers=(SGD(lr=1.0),)), inputs=inputs
+        )
+    assert len(said) == 2
+    exact = exactly(module)
+    exact(*exactly(inputs)).backward()
+    with sambarun.load(program) as executable:
+        executable.step({"x": _X.numpy()})
+        state = executable.state()
+    for key, parameter in exact.named_parameters():
+        assert_near(state[key], parameter - parameter.grad, what=key)
+
+
+def test_questions_of_other_values_are_refused() -> None:
+    class Asking(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.exp() if torch.isnan(x).any() else x
+
+    with pytest.raises(CompileError, match="control flow depends on the values"):
+        training_source(nn.Sequential(nn.Linear(6, 6), Asking()), _X)

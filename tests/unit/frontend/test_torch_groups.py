@@ -1,110 +1,132 @@
-"""Products of rows in groups, each with a matrix of its own, as experts are computed."""
+"""Products of groups of rows, whose sizes values tell, with a matrix for each group."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
-from transformers.integrations import moe  # registers its operator
+from near import assert_near, exactly
+from torch import nn
+from torch.nn import functional
+from transformers.integrations import moe
 
 import sambac
 import sambarun
 
-assert moe.__file__
-_IN_GROUPS = torch.ops.transformers.grouped_mm_fallback
-_ROWS, _OUTER, _INNER = 6, 8, 16
+GROUPS = {
+    "of several sizes": (7, [2, 4, 5, 7]),
+    "with empty ones": (6, [0, 0, 0, 6]),
+    "in blocks": (40, [3, 20, 20, 40]),
+    "with one row less than blocks": (23, [1, 2, 22, 23]),
+    "with rows behind them": (12, [1, 5, 5, 8]),
+    "without rows": (8, [0, 0, 0, 0]),
+    "more than rows": (2, [0, 1, 1, 2]),
+}
 
 
-class Experts(nn.Module):
-    """Rows in groups of given ends; those behind the last are not read."""
+class _Products(nn.Module):
+    """Rows, each times the matrix of its group, by the operator of transformers."""
 
-    def __init__(self, *, torch_own: bool, turned: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        shape = (3, _INNER, _OUTER) if turned else (3, _OUTER, _INNER)
-        generator = torch.Generator().manual_seed(0)
-        self.weight = nn.Parameter(torch.randn(shape, generator=generator))
-        self.torch_own, self.turned = torch_own, turned
+        self.weight = nn.Parameter(torch.randn(4, 3, 5))
+        self.scale = nn.Parameter(torch.randn(3))
+        assert moe.__name__  # which registers it
 
-    def forward(self, x: Tensor, ends: Tensor, known: Tensor) -> Tensor:
-        weight = self.weight.transpose(-2, -1) if self.turned else self.weight
-        if self.torch_own:  # takes nothing but bfloat16
-            short = torch.bfloat16
-            found = nn.functional.grouped_mm(x.to(short), weight.to(short), offs=ends).float()
-        else:
-            found = _IN_GROUPS(x, weight, ends)
-        return torch.where(known, found, 0.0)
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        grouped = torch.ops.transformers.grouped_mm_fallback
+        found: torch.Tensor = grouped(x * self.scale, self.weight, ends)
+        return found
 
 
-X = torch.randn(_ROWS, _OUTER, generator=torch.Generator().manual_seed(1))
-ENDS = [(2, 3, 6), (0, 6, 6), (6, 6, 6), (0, 0, 6), (1, 4, 5), (0, 0, 0)]
+class _Squares(_Products):
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        return super().forward(x, ends).square().sum()
 
 
-def arguments(ends: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
-    known = torch.arange(_ROWS)[:, None] < ends[-1]
-    return X, torch.tensor(ends, dtype=torch.int32), known
-
-
-def expected(module: Experts, ends: tuple[int, ...]) -> Tensor:
-    """Return what the groups are in float64, without the operator."""
-    weight = module.weight.double()
-    weight = weight.transpose(-2, -1) if module.turned else weight
-    begins = (0, *ends[:-1])
-    pairs = zip(begins, ends, strict=True)
-    parts: list[Tensor] = [X[a:b].double() @ weight[e] for e, (a, b) in enumerate(pairs)]
-    rest = torch.zeros(_ROWS - ends[-1], _INNER, dtype=torch.float64)
-    return torch.cat([*parts, rest])
-
-
-KINDS = [
-    pytest.param(own, turned, id=f"{'torch' if own else 'transformers'}-{turned}")
-    for own in (False, True)
-    for turned in (False, True)
-]
-
-
-@pytest.mark.parametrize(("torch_own", "turned"), KINDS)
-def test_groups_of_any_length(*, torch_own: bool, turned: bool) -> None:
-    module = Experts(torch_own=torch_own, turned=turned)
-    program = sambac.compile(module, inputs=arguments(ENDS[0]))
-    with sambarun.load(program) as executable:
-        for ends in ENDS:
-            x, limits, known = (each.numpy() for each in arguments(ends))
-            (found,) = executable.run({"x": x, "ends": limits, "known": known}).values()
-            off = found - expected(module, ends).detach().numpy()
-            assert abs(off).max() < (0.1 if torch_own else 1e-5)
-
-
-@pytest.mark.parametrize(("torch_own", "turned"), KINDS)
-def test_groups_train(*, torch_own: bool, turned: bool) -> None:
-    module = Experts(torch_own=torch_own, turned=turned)
-
-    class Loss(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.experts = module
-
-        def forward(self, x: Tensor, ends: Tensor, known: Tensor) -> Tensor:
-            found: Tensor = self.experts(x, ends, known)
-            return found.square().sum()
-
+@pytest.mark.parametrize("name", GROUPS)
+def test_results_and_gradients(name: str) -> None:
+    torch.manual_seed(0)
+    rows, ends = GROUPS[name]
+    inputs = (torch.randn(rows, 3), torch.tensor(ends, dtype=torch.int32))
+    feeds = {"x": inputs[0].numpy(), "ends": inputs[1].numpy()}
+    module = _Squares()
+    with sambarun.load(sambac.compile(module, inputs=inputs)) as executable:
+        found = executable.run(feeds)["output"]
+    exact = exactly(module)
+    loss = exact(*exactly(inputs))
+    loss.backward()
+    assert_near(found, loss)
     options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
-    program = sambac.compile(Loss(), options, inputs=arguments(ENDS[0]))
-    for ends in (ENDS[0], ENDS[1], ENDS[4]):
-        with sambarun.load(program) as executable:
-            x, limits, known = (each.numpy() for each in arguments(ends))
-            executable.step({"x": x, "ends": limits, "known": known})
-            after = executable.state()["experts.weight"]
-        (gradient,) = torch.autograd.grad(expected(module, ends).square().sum(), module.weight)
-        off = module.weight.detach().numpy() - after - gradient.numpy()
-        assert abs(off).max() < (2e-2 if torch_own else 1e-6) * abs(gradient).max()
+    with sambarun.load(sambac.compile(module, options, inputs=inputs)) as executable:
+        executable.step(feeds)
+        state = executable.state()
+    for key, parameter in exact.named_parameters():
+        want = parameter - parameter.grad
+        assert_near(state[key], want, size=float(parameter.grad.abs().max()), what=key)
+
+
+def test_any_number_of_rows() -> None:
+    torch.manual_seed(0)
+    module, rows = _Products(), torch.export.Dim("rows", max=20)
+    ends = torch.tensor([1, 3, 3, 5], dtype=torch.int32)
+    shapes = {"x": {0: rows}, "ends": None}
+    program = sambac.compile(module, inputs=(torch.randn(5, 3), ends), dynamic_shapes=shapes)
+    x, ends = torch.randn(17, 3), torch.tensor([9, 9, 10, 16], dtype=torch.int32)
+    with sambarun.load(program) as executable:
+        found = executable.run({"x": x.numpy(), "ends": ends.numpy()})["output"]
+    assert_near(found, exactly(module)(*exactly((x, ends))))
+
+
+class _OfPyTorch(nn.Module):
+    """The same by PyTorch's operator, which can be recorded with numbers of bfloat16 alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(4, 8, 16))
+
+    def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+        found = functional.grouped_mm(x.bfloat16(), self.weight.bfloat16(), offs=ends)
+        return found.float()
+
+
+def test_operator_of_pytorch() -> None:
+    torch.manual_seed(0)
+    module = _OfPyTorch()
+    x, ends = torch.randn(10, 8), torch.tensor([2, 2, 7, 10], dtype=torch.int32)
+    with sambarun.load(sambac.compile(module, inputs=(x, ends))) as executable:
+        found = executable.run({"x": x.numpy(), "ends": ends.numpy()})["output"]
+    groups = [0, 0, 2, 2, 2, 2, 2, 3, 3, 3]
+    exact = torch.einsum("sk,skn->sn", x.double(), module.weight.detach().double()[groups])
+    assert_near(found, exact, 1e-2)
+
+
+def test_operator_of_pytorch_trains() -> None:
+    torch.manual_seed(0)
+
+    class Loss(_OfPyTorch):
+        def forward(self, x: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+            return super().forward(x, ends).square().sum()
+
+    module = Loss()
+    x, ends = torch.randn(10, 8), torch.tensor([2, 2, 7, 10], dtype=torch.int32)
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
+    with sambarun.load(sambac.compile(module, options, inputs=(x, ends))) as executable:
+        executable.step({"x": x.numpy(), "ends": ends.numpy()})
+        after = executable.state()["weight"]
+    groups = [0, 0, 2, 2, 2, 2, 2, 3, 3, 3]
+    weight = module.weight.detach().double().requires_grad_()
+    loss = torch.einsum("sk,skn->sn", x.double(), weight[groups]).square().sum()
+    (gradient,) = torch.autograd.grad(loss, weight)
+    size = float(gradient.abs().max())
+    assert_near(module.weight.detach().numpy() - after, gradient, 1e-2, size=size)
 
 
 def test_other_groups_are_refused() -> None:
     class Columns(nn.Module):
-        def forward(self, x: Tensor, y: Tensor, ends: Tensor) -> Tensor:
-            return nn.functional.grouped_mm(x, y, offs=ends)
+        def forward(self, x: torch.Tensor, y: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+            return functional.grouped_mm(x, y, offs=ends)
 
     left, right = torch.ones(8, 16, dtype=torch.bfloat16), torch.ones(16, 8, dtype=torch.bfloat16)
-    given = left, right, torch.tensor([8, 16], dtype=torch.int32)
+    ends = torch.tensor([8, 16], dtype=torch.int32)
     with pytest.raises(sambac.CompileError, match=r"other than rows \[S, K\] in groups"):
-        sambac.compile(Columns(), inputs=given)
+        sambac.compile(Columns(), inputs=(left, right, ends))

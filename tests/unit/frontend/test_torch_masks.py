@@ -121,11 +121,18 @@ def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     return (y,)
 
 
+def _written(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """A mask has no gradients, though it comes of what has: it may be written once detached."""
+    mask = (y < 0).detach()
+    mask[torch.where(mask.sum(1) == 2)] = False
+    return (y.masked_fill(mask, 0.0) * w,)
+
+
 @pytest.mark.parametrize(
     "function",
     [
         *(_scaled, _from_another, _summed, _losses, _rows, _said_twice, _nothing),
-        *(_beside_nothing, _selected, _detached, _classes, _steep),
+        *(_beside_nothing, _selected, _detached, _classes, _steep, _written),
     ],
     ids=lambda function: function.__name__.strip("_"),
 )
@@ -185,13 +192,34 @@ def test_of_nothing_nothing_is_selected(shape: tuple[int, ...], mask: tuple[int,
     assert found == 2
 
 
+_OF_OTHERS = (
+    lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0].cumsum(0)),
+    lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0] * y[b > 0].shape[0]),
+)
+"""Functions that put back what they compute of other elements, or of their number."""
+
+
 @pytest.mark.parametrize(
     "function",
     [
         lambda y, b, w: y[b > 0][y[b > 0] > 0].sum(),
         lambda y, b, w: functional.kl_div(y[b > 0], b[b > 0], reduction="sum"),
+        *_OF_OTHERS,
+        lambda y, b, w: torch.index_put(y, (b > 100,), y[b > 100].cumsum(0)),
+        lambda y, b, w: torch.index_put(y, (b[:, 0] < 0,), y[b[:, 0] < 0].cumsum(0)[:, :1]),
+        lambda y, b, w: y.masked_scatter(b > 0, y[b > 0].sort().values),
+        lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0].flip(0), accumulate=False) * w,
     ],
-    ids=["twice", "another loss"],
+    ids=[
+        "twice",
+        "another loss",
+        "along it",
+        "its size",
+        "of nothing",
+        "of rows",
+        "in order",
+        "back",
+    ],
 )
 def test_what_is_read_otherwise_runs_where_nothing_trains(function: Function) -> None:
     module = Net(function)
@@ -203,16 +231,21 @@ def test_what_is_read_otherwise_runs_where_nothing_trains(function: Function) ->
 @pytest.mark.parametrize(
     "function",
     [
-        lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0].cumsum(0)),
-        lambda y, b, w: torch.index_put(y, (b > 0,), y[b > 0] * y[b > 0].shape[0]),
         lambda y, b, w: functional.cross_entropy(y[b[:, 0] > 0], b[b[:, 0] > 0].argmax(1)),
         lambda y, b, w: functional.cross_entropy(
             y[b[:, 0] > 0], b[b[:, 0] > 0].argmax(1), reduction="none"
         ).mean(),
         lambda y, b, w: functional.mse_loss(y[b > 0], b[y > 0]),
     ],
-    ids=["along it", "its size", "classes", "loss by loss", "two sizes"],
+    ids=["classes", "loss by loss", "two sizes"],
 )
 def test_what_reads_other_elements_or_their_number_is_refused(function: Function) -> None:
     with pytest.raises(CompileError, match=r"cannot be exported.*: a size in it depends on values"):
         sambac.compile(Net(function), inputs=(_A, _B))
+
+
+@pytest.mark.parametrize("function", _OF_OTHERS, ids=["along it", "its size"])
+def test_what_is_put_back_so_is_refused_where_it_trains(function: Function) -> None:
+    options = sambac.CompileOptions(train=True)
+    with pytest.raises(CompileError, match="depends on"):
+        sambac.compile(Net(lambda y, b, w: function(y, b, w).sum()), options, inputs=(_A, _B))

@@ -29,6 +29,7 @@ from onnxscript.rewriter.rules.common import successive_clip_rule, successive_re
 from onnxscript.rewriter.rules.common._fuse_relus_clips import _FuseReluClipBase
 from onnxscript.rewriter.rules.fusion import _rms_normalization, _rotary_embedding
 from onnxscript.version_converter import convert_version
+from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.onnx import OnnxExporterError, ONNXProgram
 from torch.onnx._internal.exporter import _ir_passes
@@ -121,10 +122,23 @@ def _translated(program: ExportedProgram, name: str, training: bool) -> ONNXProg
         except OnnxExporterError as error:
             require_forms(name, program, table, OPSET)
             raise refusal(name, error) from error
+        finally:
+            _forget_sizes(program)
     if onnx_program is None:
         raise InternalError(f"torch.onnx.export returned nothing for {name}")
     _convert_bodies(onnx_program.model)
     return onnx_program
+
+
+def _forget_sizes(program: ExportedProgram) -> None:
+    """Forget the sizes of values that the exporter has opened, running operators once more.
+
+    They are in no operator's result, for which PyTorch refuses to run those of `program` again, as
+    where it is exported to train and to evaluate.
+    """
+    mode = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
+    if mode is not None and mode.shape_env is not None:
+        mode.shape_env.pending_fresh_unbacked_symbols.clear()
 
 
 @contextmanager

@@ -200,7 +200,11 @@ def active_nodes(graph: fx.Graph, sources: set[str], until: fx.Node | None = Non
         if node.op == "placeholder":
             if node.name in sources:
                 active.add(node)
-        elif _passes_gradients(node) and not active.isdisjoint(node.all_input_nodes):
+        elif (
+            _passes_gradients(node)
+            and _may_have_gradients(node)
+            and not active.isdisjoint(node.all_input_nodes)
+        ):
             active.update((node, *(_base(target)[0] for target in written_by(node))))
     return active
 
@@ -231,6 +235,12 @@ def require_plain_writes(graph: fx.Graph, active: set[fx.Node]) -> None:
 
 def _passes_gradients(node: fx.Node) -> bool:
     return node.target is not DETACH and has_gradients(node)
+
+
+def _may_have_gradients(node: fx.Node) -> bool:
+    """Tell whether the result of `node` may have any, which whole numbers and masks have not."""
+    value = node.meta.get("val")
+    return not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex()
 
 
 def _base(node: fx.Node) -> tuple[fx.Node, bool]:

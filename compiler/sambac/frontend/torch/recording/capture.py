@@ -5,13 +5,18 @@ Functions of PyTorch that cannot be recorded as they are written have stand-ins 
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
@@ -19,12 +24,14 @@ from torch.nn import functional as functional_api
 from torch.nn.modules import module as modules
 from torch.nn.modules import transformer
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.hooks import RemovableHandle
+from torch.utils.weak import WeakIdKeyDictionary
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import refusal
+from sambac.frontend.torch.errors import OWN, refusal
 from sambac.frontend.torch.modules.guards import (
     naming_derivatives,
     refusing_hooks,
@@ -49,6 +56,12 @@ from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
 
+_ANSWERS = {torch.isfinite: True, Tensor.isfinite: True, torch.isinf: False, Tensor.isinf: False}
+"""What asks it of each number, and what is answered."""
+
+_OF_ALL = {True: (torch.all, Tensor.all), False: (torch.any, Tensor.any)}
+"""What asks it of all of them."""
+
 
 def capture(
     module: torch.nn.Module, example: Example, *, training: bool
@@ -66,6 +79,7 @@ def capture(
         _require_trainable(module)
     guard = refusing_hooks(name) if training else naming_derivatives(name)
     own = own_gradients(name) if training else nullcontext()
+    finite = _FiniteNumbers(name)
     with _mode(module, training), torch.enable_grad(), asking() as asked:
         try:
             with (
@@ -73,6 +87,7 @@ def capture(
                 quiet(),
                 guard,
                 own,
+                finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
                 called_afresh(module, example, training) as before,
@@ -89,6 +104,7 @@ def capture(
             _require_form(module, example, error)
             raise refusal(name, error) from error
         before.told.extend(differences(module, example, asked, before))
+        before.told.extend(finite.told)
     return program, before.told
 
 
@@ -205,3 +221,53 @@ def _is_said_to_be_causal(
     mask: torch.Tensor | None, is_causal: bool | None = None, size: int | None = None
 ) -> bool:
     return is_causal is True
+
+
+class _FiniteNumbers(TorchFunctionMode):
+    """Answers whether all numbers are finite, for the module called `name`: as if they were.
+
+        if not torch.isfinite(x).all():        x = x
+            x = torch.clamp(x, -m, m)
+
+    Layers ask it to clamp what overflows in float16, and what depends on values cannot be recorded.
+    `told` gets a sentence of each question.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+        self.told: list[str] = []
+        self._each = WeakIdKeyDictionary()
+        self._all = WeakIdKeyDictionary()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Call an operator, or answer."""
+        if is_dynamo_compiling():  # which records the bodies of loops and choices, and this too
+            return func(*args, **(kwargs or {}))
+        given = args[0] if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) else None
+        if func is Tensor.__bool__ and given in self._all:
+            self.told.append(
+                f"{self.name} asks whether all numbers are finite{_place()}; it is compiled as if "
+                "they were"
+            )
+            return self._all[given]
+        result = func(*args, **(kwargs or {}))
+        if func in _ANSWERS:
+            self._each[result] = _ANSWERS[func]
+        elif given in self._each and func in _OF_ALL[self._each[given]]:
+            self._all[result] = self._each[given]
+        return result
+
+
+def _place() -> str:
+    """Return where the module's code is."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
+        frame = frame.f_back
+    return f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -23,10 +23,12 @@ from .operators import (
     converted,
     from_the_start,
     is_float,
+    lengths,
     number,
     op,
     rank,
     reshaped,
+    size,
     sizes,
     stop,
 )
@@ -176,10 +178,13 @@ def masked_scatter(x: ir.Value, mask: ir.Value, source: ir.Value) -> ir.Value:
     if source.shape is not None and 0 in source.shape:  # PyTorch refuses all but an empty mask
         nothing = math.nan if is_float(x) else 0
         return op.Where(mask, number(nothing, x), x)
+    content = op.Reshape(source, [-1])
+    if source.shape is None or not source.shape.is_static():  # there may be none in a run
+        content = op.Concat(content, op.Reshape(number(0.0, x), [1]), axis=0)
     taken = op.CumSum(op.Cast(op.Reshape(mask, [-1]), to=ir.DataType.INT64), 0)
     place = op.Max(op.Sub(taken, 1), op.Constant(value_ints=[0]))
-    last = op.Sub(op.Size(source), 1)
-    found = op.Gather(op.Reshape(source, [-1]), op.Min(place, last))
+    last = op.Sub(op.Size(content), 1)
+    found = op.Gather(content, op.Min(place, last))
     return op.Where(mask, op.Reshape(found, op.Shape(x)), x)
 
 
@@ -291,7 +296,11 @@ def index_put(
 
 def _put(x: ir.Value, mask: ir.Value, axis: int, values: ir.Value, accumulate: bool) -> ir.Value:
     """Write `values` where `mask`, which begins at `axis` of `x`, is true."""
-    given, count = sizes(values), rank(mask)
+    assert values.shape is not None
+    assert x.shape is not None
+    assert mask.shape is not None
+    given, count = [size(values, at) for at in range(rank(values))], rank(mask)
+    first = values.shape[:1]
     values = op.CastLike(values, x)
     after = rank(x) - axis - count
     place = op.Unsqueeze(mask, list(range(count, count + after))) if after else mask
@@ -300,12 +309,12 @@ def _put(x: ir.Value, mask: ir.Value, axis: int, values: ir.Value, accumulate: b
     if at < 0 or given[at] == 1:
         spread = [*given[: max(at, 0)], *([1] * count), *given[at + 1 :]]
         own = given if at < 0 else spread
-        new = op.Reshape(values, constant(np.asarray(own, np.int64)))
+        new = op.Reshape(values, lengths(*own))
     elif axis == 0 and not accumulate:
-        row = (given[0], *sizes(x)[count:])
-        rows = op.Expand(values, constant(np.asarray(row, np.int64)))
-        rows.shape = ir.Shape(row)
-        place.shape = ir.Shape((*sizes(mask), *([1] * after)))
+        row = (given[0], *(size(x, at) for at in range(count, rank(x))))
+        rows = op.Expand(values, lengths(*row))
+        rows.shape = ir.Shape((*first, *x.shape[count:]))
+        place.shape = ir.Shape((*mask.shape, *([1] * after)))
         return masked_scatter(x, place, rows)
     else:
         raise NotImplementedError("as many values as a mask has places, but for its first axes")

@@ -322,8 +322,8 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
 def translations(*, training: bool) -> dict[Callable[..., object], Callable[..., object]]:
     """Return what translates an operator better than the exporter does."""
     found = {**_ALWAYS, **_FOR_TRAINING} if training else dict(_ALWAYS)
-    in_groups = groups.of_all_rows if training else groups.in_parts
-    found[_aten._grouped_mm.default] = groups.torch_groups(in_groups)
+    in_groups = groups.in_blocks if training else groups.in_parts
+    found[_aten._grouped_mm.default] = groups.of_torch(in_groups)
     if (operator := rows_in_groups()) is not None:
         found[operator] = in_groups
     return found
