@@ -11,7 +11,7 @@ from onnxscript.function_libs.torch_lib.ops.nn import aten_group_norm
 from onnxscript.function_libs.torch_lib.ops.special import aten_special_erf as aten_erf
 
 from sambac.frontend.torch import own_operators
-from sambac.frontend.torch.packaged_operators import rows_in_groups
+from sambac.frontend.torch.packaged_operators import ROWS_IN_GROUPS
 
 from . import (
     empties,
@@ -80,6 +80,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten._native_batch_norm_legit_no_training.default: settled_batch_norm,
     _aten._embedding_bag.default: decomposed_bag,
     _aten._embedding_bag_forward_only.default: decomposed_bag,
+    _aten._grouped_mm.default: groups.of_torch(groups.in_parts),
     _aten._adaptive_avg_pool3d.default: adaptive_average_pool,
     _aten._cdist_forward.default: cdist,
     _aten._euclidean_dist.default: euclidean,
@@ -307,6 +308,7 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.detach.default: stop,
     _aten.binary_cross_entropy.default: losses.binary_cross_entropy,
     _aten.embedding.default: embedding,
+    _aten._grouped_mm.default: groups.of_torch(groups.in_blocks),
     _aten.fake_quantize_per_channel_affine.default: quantization.per_channel,
     _aten.fake_quantize_per_tensor_affine.default: quantization.per_tensor,
     _aten.fake_quantize_per_tensor_affine.tensor_qparams: quantization.per_tensor_by_values,
@@ -322,8 +324,7 @@ _FOR_TRAINING: Mapping[Callable[..., object], Callable[..., object]] = {
 def translations(*, training: bool) -> dict[Callable[..., object], Callable[..., object]]:
     """Return what translates an operator better than the exporter does."""
     found = {**_ALWAYS, **_FOR_TRAINING} if training else dict(_ALWAYS)
-    in_groups = groups.in_blocks if training else groups.in_parts
-    found[_aten._grouped_mm.default] = groups.of_torch(in_groups)
-    if (operator := rows_in_groups()) is not None:
-        found[operator] = in_groups
+    package, name = ROWS_IN_GROUPS
+    if (operator := getattr(getattr(torch.ops, package), name, None)) is not None:
+        found[operator.default] = groups.in_blocks if training else groups.in_parts
     return found
