@@ -32,6 +32,7 @@ from .exact_integers import ExactIntegers
 from .exact_transforms import ExactTransforms
 from .fold_affine import FoldIntoConv, FoldIntoNormalization
 from .fold_constants import FoldConstants, InlineBranches
+from .fold_expands import FoldExpands
 from .full_dropouts import FullDropouts
 from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
 from .fuse_rms_normalization import FuseRmsNormalization
@@ -131,6 +132,7 @@ SIMPLIFY: tuple[Pass, ...] = (
     ScalarRanges(),
     FoldIntoNormalization(),
     FoldIntoConv(),
+    FoldExpands(),
     ShareHeads(),
     EliminateCommonSubexpressions(),
     EliminateDeadCode(),
