@@ -62,26 +62,33 @@ def put_vector_first(editor: Editor, node: ir.Node) -> str | None:
 def keep_matrix(editor: Editor, node: ir.Node) -> str | None:
     """MatMul(A, v) -> Squeeze(MatMul(A, Unsqueeze(v))), where A may be transposed."""
     left, right, result = *node.inputs, node.outputs[0]
-    if left is None or right is None or left.shape is None or len(left.shape) < _MATRIX:
-        return "the left operand is no matrix, or has an unknown rank"
+    if left is None or right is None or (left.shape is not None and len(left.shape) < _MATRIX):
+        return "the left operand is no matrix"
     if right.shape is not None and len(right.shape) != 1:
         return "the right operand is no vector"
     if not _is_behind_transpose(left):
         return "nothing is transposed before it"
     if right.shape is None:
-        rank = len(left.shape)
-        sizes = editor.initializer(np.zeros(rank, np.int64), f"{result.name}_sizes")
-        node.replace_input_with(0, editor.op("Reshape", left, sizes, like=left))
+        node.replace_input_with(0, _as_it_is(editor, left))
         return None
     column = ir.val("", right.dtype, ir.Shape([*right.shape, 1]))
-    product = ir.val("", result.dtype, ir.Shape([*left.shape[:-1], 1]))
+    rows = None if left.shape is None else ir.Shape([*left.shape[:-1], 1])
+    product = ir.val("", result.dtype, rows)
     made = editor.op("MatMul", left, _column(editor, right, like=column), like=product)
-    last = len(left.shape) - 1
+    last = -1 if left.shape is None else len(left.shape) - 1
     if editor.opset < _AXES_ARE_INPUTS:
         editor.replace(node, "Squeeze", made, axes=[last])
     else:
         editor.replace(node, "Squeeze", made, [last])
     return None
+
+
+def _as_it_is(editor: Editor, value: ir.Value) -> ir.Value:
+    """Return `value` behind a Reshape, through which onnxruntime does not look."""
+    if value.shape is None:
+        return editor.op("Reshape", value, editor.op("Shape", value), like=value)
+    sizes = editor.initializer(np.zeros(len(value.shape), np.int64), f"{value.name}_sizes")
+    return editor.op("Reshape", value, sizes, like=value)
 
 
 def _column(editor: Editor, vector: ir.Value, like: ir.Value) -> ir.Value:
