@@ -25,7 +25,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.graph.open_sizes import same_shape, same_size
 
 from .rewriting import (
@@ -177,7 +177,7 @@ def _members_of(value: ir.Value | None) -> _Members | None:
     if not isinstance(size, int):
         return None
     if node.op_type == "Split":
-        sizes = [(static_shape(part) or (0,))[-1] for part in node.outputs]
+        sizes = [_last_size(part) for part in node.outputs]
         at = value.index() or 0
         before = sum(sizes[:at])
         along = int_attribute(node, "axis") in (-1, last)
@@ -188,6 +188,12 @@ def _members_of(value: ir.Value | None) -> _Members | None:
     if begin is None or end is None or axes not in ((-1,), (last,)) or steps is None:
         return None
     return _Members(source, *slice(begin[0], end[0], steps[0]).indices(size))
+
+
+def _last_size(value: ir.Value) -> int:
+    """Return the size of the last axis, 0 if it is not known."""
+    last = value.shape[-1] if value.shape else None
+    return last if isinstance(last, int) else 0
 
 
 def _per_place(angles: ir.Value, turn: _Turn) -> bool:
