@@ -218,3 +218,19 @@ def test_attention_gives_scores_of_any_number_of_keys(
     )
     assert_near(found["scores"], q @ k.swapaxes(2, 3) / np.sqrt(8))
     np.testing.assert_array_equal(found["read"], [2, 4, 1, 3])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_examples_share_angles_of_rotary_embeddings(interleaved: int, level: str) -> None:
+    """PyTorch exports one row for each place; the kernel wants as many as examples."""
+    text = f"""(float[B, 3, L, 4] x, float[1, L, 2] c, float[1, L, 2] s) => (y)
+        {{ y = RotaryEmbedding <interleaved = {interleaved}> (x, c, s) }}"""
+    rng = np.random.default_rng(0)
+    x, c, s = (rng.standard_normal(size) for size in ((2, 3, 5, 4), (1, 5, 2), (1, 5, 2)))
+    feeds = {"x": x, "c": c, "s": s}
+    found = _results(text, {k: v.astype(np.float32) for k, v in feeds.items()}, level, opset=23)
+    one, two = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :2], x[..., 2:])
+    parts = (c * one - s * two, s * one + c * two)
+    expected = np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1)
+    assert_near(found["y"], expected)

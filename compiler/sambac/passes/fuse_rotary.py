@@ -10,6 +10,11 @@ Concat(t, t). So Llama and its like have it. GPT-J and others turn neighbours in
 
 where x1, x2 are every other number, each with a last axis of 1, and c, s have each number twice.
 
+ONNX's own operator wants a row of angles for each place of each example. Where there is one for all
+examples, as PyTorch exports them, it becomes that operator, too:
+
+    RotaryEmbedding(x, c' [1, places, n], s')    ->  RotaryEmbedding(x, [0], c', s')
+
 For float32, where nothing else reads the parts. One thread takes a third of the time for halves, a
 seventh for neighbours, and keeps nothing for the gradient.
 """
@@ -69,6 +74,29 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
                 return "angles give the result axes or sizes of their own"
             return _put(editor, node, turn, (cosines, sines))
     return "no sum of a value and the value turned, each times angles, which nothing else reads"
+
+
+def share_angles(editor: Editor, node: ir.Node) -> str | None:
+    """Let all examples of a RotaryEmbedding of ONNX have the angles of the only one."""
+    x, *angles = node.inputs[:3]
+    if input_at(node, 3) is not None or int_attribute(node, "rotary_embedding_dim"):
+        return "it has positions, or turns a part"
+    if x is None or x.dtype != ir.DataType.FLOAT or x.shape is None or len(x.shape) != _RANK:
+        return "it is not of float32, or its heads are no axis"
+    rows = []
+    for each in angles:
+        shape = None if each is None else each.shape
+        if shape is None or len(shape) != _RANK - 1 or shape[0] != 1:
+            return "examples have angles of their own"
+        if not same_size(shape[1], x.shape[2]):
+            return "the angles are not one row for each place"
+        if not isinstance(shape[2], int) or not shape[2] or _PAIR * shape[2] != x.shape[3]:
+            return "not all pairs have an angle"
+        rows.append(editor.op("Reshape", each, [-1, shape[2]]))
+    pairs = int_attribute(node, "interleaved")
+    operands = x, np.zeros(1, np.int64), *rows
+    editor.replace(node, "RotaryEmbedding", *operands, domain=DOMAIN, interleaved=pairs)
+    return None
 
 
 def _put(
@@ -281,5 +309,8 @@ class FuseRotary(RulePass):
     """Make one operator of a rotary embedding."""
 
     name: ClassVar[str] = "fuse_rotary"
-    operators: ClassVar[frozenset[str] | None] = frozenset({"Concat"})
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (fuse,)}
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Concat", "RotaryEmbedding"})
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
+        "Add": (fuse,),
+        "RotaryEmbedding": (share_angles,),
+    }
