@@ -93,9 +93,8 @@ def share_angles(editor: Editor, node: ir.Node) -> str | None:
         if not isinstance(shape[2], int) or not shape[2] or _PAIR * shape[2] != x.shape[3]:
             return "not all pairs have an angle"
         rows.append(editor.op("Reshape", each, [-1, shape[2]]))
-    pairs = int_attribute(node, "interleaved")
-    operands = x, np.zeros(1, np.int64), *rows
-    editor.replace(node, "RotaryEmbedding", *operands, domain=DOMAIN, interleaved=pairs)
+    first, pairs = np.zeros(1, np.int64), int_attribute(node, "interleaved")
+    editor.replace(node, "RotaryEmbedding", x, first, *rows, domain=DOMAIN, interleaved=pairs)
     return None
 
 
