@@ -14,8 +14,8 @@ LEVELS = ("O0", "O1", "O3")
 Arrays = dict[str, np.ndarray]
 
 
-def _results(text: str, feeds: Arrays, level: str) -> Arrays:
-    opsets = '"": 18, "com.microsoft": 1'
+def _results(text: str, feeds: Arrays, level: str, opset: int = 18) -> Arrays:
+    opsets = f'"": {opset}, "com.microsoft": 1'
     model = onnx.parser.parse_model(f"<ir_version: 9, opset_import: [{opsets}]> g {text}")
     program = sambac.compile(model, sambac.CompileOptions(level=level))
     with sambarun.load(program) as executable:
@@ -188,3 +188,49 @@ def test_sums_over_the_axes_of_an_ellipsis(level: str) -> None:
         { z = Einsum <equation = "...i,...i->i"> (x, y) }"""
     feeds = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
     assert_near(_results(text, feeds, level)["z"], np.einsum("abi,abi->i", x, np.tile(y, (3, 1))))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("heads", "sizes"),
+    [
+        ("", ("2, 4, 1, 8", "2, 4, S, 8")),
+        ("<q_num_heads = 4, kv_num_heads = 4>", ("2, 1, 32", "2, S, 32")),
+    ],
+)
+def test_attention_gives_scores_of_any_number_of_keys(
+    heads: str, sizes: tuple[str, str], level: str
+) -> None:
+    """The library and onnxruntime take the open number for 0."""
+    one, all_ = sizes
+    text = f"""(float[{one}] q, float[{all_}] k, float[{all_}] v) => (y, scores, read)
+        {{ y, , , scores = Attention {heads} (q, k, v) read = Shape(scores) }}"""
+    rng = np.random.default_rng(0)
+    shapes = {"q": one, "k": all_.replace("S", "3"), "v": all_.replace("S", "3")}
+    feeds = {
+        name: rng.standard_normal([*map(int, shape.split(","))]).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    found = _results(text, feeds, level, opset=23)
+    q, k = (
+        feeds[name].astype(np.float64).reshape(2, -1, 4, 8).swapaxes(1, 2) if heads else feeds[name]
+        for name in ("q", "k")
+    )
+    assert_near(found["scores"], q @ k.swapaxes(2, 3) / np.sqrt(8))
+    np.testing.assert_array_equal(found["read"], [2, 4, 1, 3])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_examples_share_angles_of_rotary_embeddings(interleaved: int, level: str) -> None:
+    """PyTorch exports one row for each place; the kernel wants as many as examples."""
+    text = f"""(float[B, 3, L, 4] x, float[1, L, 2] c, float[1, L, 2] s) => (y)
+        {{ y = RotaryEmbedding <interleaved = {interleaved}> (x, c, s) }}"""
+    rng = np.random.default_rng(0)
+    x, c, s = (rng.standard_normal(size) for size in ((2, 3, 5, 4), (1, 5, 2), (1, 5, 2)))
+    feeds = {"x": x, "c": c, "s": s}
+    found = _results(text, {k: v.astype(np.float32) for k, v in feeds.items()}, level, opset=23)
+    one, two = (x[..., ::2], x[..., 1::2]) if interleaved else (x[..., :2], x[..., 2:])
+    parts = (c * one - s * two, s * one + c * two)
+    expected = np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1)
+    assert_near(found["y"], expected)

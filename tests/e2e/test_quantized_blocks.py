@@ -111,6 +111,32 @@ def test_without_bytes_the_activation_is_exact(precision: str, tmp_path: Path) -
     assert not is_coarse(program, tmp_path)
 
 
+BEFORE_IMAGES = """
+<ir_version: 10, opset_import: ["" : 20]>
+image (float[1,8,4,4] x) => (float[1,16,4,4] y)
+<float below = {BELOW}>
+{
+    a = Sub (x, below)
+    b = Gelu (a)
+    y = Conv (b, w)
+}
+"""
+
+
+@pytest.mark.parametrize(("below", "coarse"), [(0.0, True), (4.0, False)])
+def test_an_activation_in_finer_codes_than_its_error_is_exact(
+    below: float, coarse: bool, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    model = onnx.parser.parse_model(BEFORE_IMAGES.replace("BELOW", str(below)))
+    filters = rng.standard_normal((16, 8, 1, 1)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(filters, "w"))
+    path = tmp_path / "samples.npz"
+    np.savez(path, x=rng.uniform(-3, 3, (1, 8, 4, 4)).astype(np.float32))
+    program = sambac.compile(model, sambac.CompileOptions(precision="int8", calibrate=path))
+    assert is_coarse(program, tmp_path) == coarse
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

@@ -22,7 +22,8 @@ Sum: TypeAlias = dict[str, int]
 ONE: Sum = {"": 1}
 _DEEPEST = 64
 """So many operators are followed one behind the other; sizes have fewer."""
-_OWN_NUMBERS = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+_OWN_NUMBERS = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+_WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
 
 
 class SizeSums:
@@ -56,7 +57,8 @@ class SizeSums:
             return None
         if value.const_value is not None and not value.is_graph_input():
             content = value.const_value.numpy().reshape(-1)
-            return _sum({"": int(content[index])}) if index < content.size else None
+            whole = content.dtype.kind in "iu" and index < content.size
+            return _sum({"": int(content[index])}) if whole else None
         if (value, index) not in self._numbers:
             self._numbers[value, index] = self._followed(_NUMBERS, value, index)
         return self._numbers[value, index]
@@ -116,7 +118,15 @@ def _same(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
     return sizes.number(node.inputs[0], index)
 
 
+def _cast(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
+    """Return number `index` of a Cast to what holds every size: others round or limit it."""
+    return _same(sizes, node, index) if int_attribute(node, "to") in _WHOLE else None
+
+
 def _added(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
+    """Return number `index` of a sum or a difference of whole numbers of at most one axis."""
+    if any(each is not None and len(each.shape or ()) > 1 for each in node.inputs):
+        return None
     first, second = (sizes.number(each, index if _many(each) else 0) for each in node.inputs)
     return _together(-1 if node.op_type == "Sub" else 1, first, second)
 
@@ -198,6 +208,7 @@ _SIZES: Mapping[str, _Rule] = {
 _NUMBERS: Mapping[str, _Rule] = {
     **dict.fromkeys(_OWN_NUMBERS, _same),
     "Add": _added,
+    "Cast": _cast,
     "Concat": _joined,
     "Gather": _gathered,
     "Shape": _counted,

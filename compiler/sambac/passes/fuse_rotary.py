@@ -10,6 +10,11 @@ Concat(t, t). So Llama and its like have it. GPT-J and others turn neighbours in
 
 where x1, x2 are every other number, each with a last axis of 1, and c, s have each number twice.
 
+ONNX's own operator wants a row of angles for each place of each example. Where there is one for all
+examples, as PyTorch exports them, it becomes that operator, too:
+
+    RotaryEmbedding(x, c' [1, places, n], s')    ->  RotaryEmbedding(x, [0], c', s')
+
 For float32, where nothing else reads the parts. One thread takes a third of the time for halves, a
 seventh for neighbours, and keeps nothing for the gradient.
 """
@@ -25,7 +30,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.graph.nodes import input_at, int_attribute
 from sambac.graph.open_sizes import same_shape, same_size
 
 from .rewriting import (
@@ -69,6 +74,28 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
                 return "angles give the result axes or sizes of their own"
             return _put(editor, node, turn, (cosines, sines))
     return "no sum of a value and the value turned, each times angles, which nothing else reads"
+
+
+def share_angles(editor: Editor, node: ir.Node) -> str | None:
+    """Let all examples of a RotaryEmbedding of ONNX have the angles of the only one."""
+    x, *angles = node.inputs[:3]
+    if input_at(node, 3) is not None or int_attribute(node, "rotary_embedding_dim"):
+        return "it has positions, or turns a part"
+    if x is None or x.dtype != ir.DataType.FLOAT or x.shape is None or len(x.shape) != _RANK:
+        return "it is not of float32, or its heads are no axis"
+    rows = []
+    for each in angles:
+        shape = None if each is None else each.shape
+        if shape is None or len(shape) != _RANK - 1 or shape[0] != 1:
+            return "examples have angles of their own"
+        if not same_size(shape[1], x.shape[2]):
+            return "the angles are not one row for each place"
+        if not isinstance(shape[2], int) or not shape[2] or _PAIR * shape[2] != x.shape[3]:
+            return "not all pairs have an angle"
+        rows.append(editor.op("Reshape", each, [-1, shape[2]]))
+    first, pairs = np.zeros(1, np.int64), int_attribute(node, "interleaved")
+    editor.replace(node, "RotaryEmbedding", x, first, *rows, domain=DOMAIN, interleaved=pairs)
+    return None
 
 
 def _put(
@@ -177,7 +204,7 @@ def _members_of(value: ir.Value | None) -> _Members | None:
     if not isinstance(size, int):
         return None
     if node.op_type == "Split":
-        sizes = [(static_shape(part) or (0,))[-1] for part in node.outputs]
+        sizes = [_last_size(part) for part in node.outputs]
         at = value.index() or 0
         before = sum(sizes[:at])
         along = int_attribute(node, "axis") in (-1, last)
@@ -188,6 +215,12 @@ def _members_of(value: ir.Value | None) -> _Members | None:
     if begin is None or end is None or axes not in ((-1,), (last,)) or steps is None:
         return None
     return _Members(source, *slice(begin[0], end[0], steps[0]).indices(size))
+
+
+def _last_size(value: ir.Value) -> int:
+    """Return the size of the last axis, 0 if it is not known."""
+    last = value.shape[-1] if value.shape else None
+    return last if isinstance(last, int) else 0
 
 
 def _per_place(angles: ir.Value, turn: _Turn) -> bool:
@@ -275,5 +308,8 @@ class FuseRotary(RulePass):
     """Make one operator of a rotary embedding."""
 
     name: ClassVar[str] = "fuse_rotary"
-    operators: ClassVar[frozenset[str] | None] = frozenset({"Concat"})
-    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Add": (fuse,)}
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Concat", "RotaryEmbedding"})
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {
+        "Add": (fuse,),
+        "RotaryEmbedding": (share_angles,),
+    }

@@ -15,7 +15,7 @@ from onnx_ir.passes import common
 
 from sambac.errors import CompileError
 from sambac.graph.function_bodies import body_of, call_body
-from sambac.graph.nodes import all_nodes
+from sambac.graph.nodes import all_nodes, input_at
 from sambac.graph.opsets import mark_differing
 from sambac.kernels.registry import why_not_runnable
 from sambac.ops import gradient_of
@@ -25,6 +25,7 @@ from .infer_shapes import InferShapes
 from .insert_casts import wider_call
 from .lift_constants import LiftConstants
 from .names_and_order import SortNodes, UniqueNames
+from .rewriting import present, used
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
@@ -113,6 +114,7 @@ def _adopt_opsets(function: ir.Function, model: ir.Model) -> None:
 
 
 _MAX_ROUNDS = 8
+_SCORES, _PAST_KEYS = 3, 4
 _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), InferShapes())
 
 
@@ -120,13 +122,16 @@ _CLEAN_UP = (InlineFunctions(), UniqueNames(), SortNodes(), LiftConstants(), Inf
 class ExpandFunctions(Pass):
     """Replace nodes without a kernel by their function bodies, again and again.
 
+    Attention is, too, where it gives out scores of keys of an open number: onnxruntime concludes
+    that there are none, and computes with that what reads their sizes.
+
     A node that would run on a wider type is left alone, and so is one without a body. With
     `keep_differentiable` those with a gradient rule are, too: it beats the gradient of the body.
     Types must be known; they and the shapes are inferred anew where something was expanded.
     """
 
     name: ClassVar[str] = "expand_functions"
-    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL})
+    operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_KERNEL, "Attention"})
     keep_differentiable: bool = False
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -141,7 +146,7 @@ class ExpandFunctions(Pass):
     def _wants(self, node: ir.Node, model: ir.Model) -> bool:
         if self.keep_differentiable and gradient_of(node) is not None:
             return False
-        return _needs_body(node, model)
+        return _needs_body(node, model) or _gives_open_scores(node)
 
 
 def _expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) -> bool:
@@ -158,3 +163,11 @@ def _expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) ->
 def _needs_body(node: ir.Node, model: ir.Model) -> bool:
     opsets = model.opset_imports
     return why_not_runnable(node, opsets) is not None and wider_call(node, opsets) is None
+
+
+def _gives_open_scores(node: ir.Node) -> bool:
+    """Tell whether `node` is an Attention whose scores are read, and the number of keys is open."""
+    if (node.domain, node.op_type) != ("", "Attention") or not used(node.outputs[_SCORES:]):
+        return False
+    keys = present((node.inputs[1], input_at(node, _PAST_KEYS)))
+    return any(not value.shape or not isinstance(value.shape[-2], int) for value in keys)

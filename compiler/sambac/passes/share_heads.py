@@ -50,6 +50,8 @@ def share_in_attention(editor: Editor, node: ir.Node) -> str | None:
         return "keys and values are of different groups"
     node.replace_input_with(_KEYS, keys.x)
     node.replace_input_with(_VALUES, values.x)
+    if "kv_num_heads" in node.attributes:  # those of rank 3 need it, but others may have it
+        node.attributes.add(ir.AttrInt64("kv_num_heads", keys.groups))
     return None
 
 

@@ -10,7 +10,8 @@ from sambac.graph.size_sums import SizeSums
 TEXT = """
 <ir_version: 10, opset_import: ["" : 21]>
 g (float[N,past,4] x, float[N,1,4] y, int64[3] given) => (float[N,M,4] c, int64[1] last)
-<int64 one = {1}, int64 two = {2}, int64[2] pair = {7, -1}, int64[1] row = {1}>
+<int64 one = {1}, int64 two = {2}, int64[2] pair = {7, -1}, int64[1] row = {1},
+ float real = {2.5}, int64[2,1] column = {1, 2}, int64[1,2] line = {3, 4}>
 {
     c = Concat <axis = 1> (x, y)
     d = Identity (c)
@@ -26,13 +27,18 @@ g (float[N,past,4] x, float[N,1,4] y, int64[3] given) => (float[N,M,4] c, int64[
     joined = Concat <axis = 0> (pair, cast, tail)
     product = Mul (past, two)
     last = Gather (given, row)
+    flag = Cast <to = 9> (past)
+    again = Cast <to = 7> (flag)
+    small = Cast <to = 3> (past)
+    half = Cast <to = 7> (real)
+    table = Add (column, line)
 }
 """
 
 
 @pytest.fixture(scope="module")
 def values() -> dict[str, ir.Value]:
-    text = TEXT.replace("int64[1] row = {1}>", "int64[1] row = {1}, int64 minus = {-1}>")
+    text = TEXT.replace("{3, 4}>", "{3, 4}, int64 minus = {-1}>")
     graph = ir.from_onnx_text(text).graph
     found = {value.name: value for node in graph for value in node.outputs}
     for value in (*graph.inputs, *graph.initializers.values()):
@@ -76,6 +82,10 @@ def test_sizes(values: dict[str, ir.Value], name: str, axis: int, expected: obje
         ("product", 0, None),
         ("last", 0, None),  # an input says it
         ("given", 0, None),
+        ("again", 0, None),  # 1, but for 0
+        ("small", 0, None),  # of few bits
+        ("half", 0, None),
+        ("table", 1, None),
     ],
 )
 def test_numbers(values: dict[str, ir.Value], name: str, index: int, expected: object) -> None:
