@@ -21,7 +21,8 @@ def reading(refuse: Callable[[Exception], Exception]) -> Iterator[None]:
     """Raise what `refuse` makes of whatever a foreign parser raises inside of the block.
 
     Errors of the operating system pass, and so do a lack of memory and what a handler of signals
-    raises: they say nothing of the content. Only foreign code belongs into the block, or a fault of ours is blamed on the file.
+    raises: they say nothing of the content. Only foreign code belongs into the block, or a fault of
+    ours is blamed on the file.
     """
     try:
         yield

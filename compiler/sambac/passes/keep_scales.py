@@ -24,7 +24,7 @@ from sambac.graph.editor import Editor
 from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
 _FAR = 1e12
-"""Within this, a product is a number of float32 with factors as without them, in any usual model."""
+"""Within this, products of what models compute are float32 numbers with factors as without."""
 
 
 def keep_scale(editor: Editor, node: ir.Node) -> str | None:
@@ -49,7 +49,7 @@ def _fit(factors: list[float]) -> bool:
     sizes = [abs(factor) for factor in factors]
     large = np.prod([size for size in sizes if size >= 1], dtype=np.float64)
     small = np.prod([size for size in sizes if size < 1], dtype=np.float64)
-    return all(map(isfinite, sizes)) and bool(1 / _FAR <= small) and bool(large <= _FAR)
+    return all(map(isfinite, sizes)) and bool(small >= 1 / _FAR) and bool(large <= _FAR)
 
 
 def _factors_of(value: ir.Value | None) -> Iterator[float]:

@@ -16,7 +16,6 @@ from typing import Any
 
 from pef.text import number_of, plural
 
-
 _TEXTS = (str, int, float)
 """What YAML has for what a command line says. It has more, for what is not in quotes: yes, on and
 no are true and false for it, and 2026-01-02 is a day."""
@@ -63,15 +62,15 @@ class Declared:
         return self._one(values)
 
     def _switched(self, value: object) -> object:
-        if isinstance(self.constant, bool) and isinstance(value, str):
-            raise ValueError(f"{value!r} is neither true nor false")  # any text would be true
-        return value if isinstance(self.constant, bool) or value is not True else self.constant
+        if not isinstance(self.constant, bool):
+            return value if value is not True or self.constant is None else self.constant
+        return _true_or_false(value)
 
     def _one(self, value: object) -> object:
         if isinstance(value, list):
             return [self._one(each) for each in value]
-        if self.kind is bool and isinstance(value, str):
-            raise ValueError(f"{value!r} is neither true nor false")  # any text would be true
+        if self.kind is bool:
+            _true_or_false(value)
         plain = type(value) in _TEXTS
         cure = "; put texts in quotes" if not plain and self.kind in (None, str) else ""
         if not plain and self.kind in _TEXTS:
@@ -95,6 +94,12 @@ class Declared:
         except (TypeError, ValueError) as error:
             name = getattr(self.kind, "__name__", str(self.kind))
             raise ValueError(f"{value!r} is no {name}") from error
+
+
+def _true_or_false(value: object) -> object:
+    if type(value) is str:  # any would be true
+        raise ValueError(f"{value!r} is neither true nor false")
+    return value
 
 
 class Declarations(dict[str, Declared]):

@@ -278,8 +278,10 @@ class _FiniteNumbers(TorchFunctionMode):
 
 def _noted(answers: WeakIdKeyDictionary, given: Tensor | None) -> bool | None:
     """Return what is noted of a tensor to which nothing was written since."""
-    answer, version = answers.get(given, (None, 0)) if given is not None else (None, 0)
-    return answer if given is not None and given._version == version else None
+    if given is None or given not in answers:
+        return None
+    answer, version = answers[given]
+    return bool(answer) if given._version == version else None
 
 
 def _require_finite(module: torch.nn.Module, example: Example, before: Before) -> None:
