@@ -69,8 +69,8 @@ class Declared:
     def _one(self, value: object) -> object:
         if isinstance(value, list):
             return [self._one(each) for each in value]
-        if self.kind is bool:
-            _true_or_false(value)
+        if self.kind is bool:  # of the text of a number, it would be true
+            return bool(_true_or_false(value))
         plain = type(value) in _TEXTS
         cure = "; put texts in quotes" if not plain and self.kind in (None, str) else ""
         if not plain and self.kind in _TEXTS:
