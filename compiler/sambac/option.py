@@ -15,7 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pef.arguments import PATH, Kind
+from pef.arguments import PATH, Kind, told
 from pef.symbols import RegionKind
 from pef.wording import listed
 
@@ -120,7 +120,7 @@ def noting_given(declared: type[_Value]) -> type[_Value]:
         object.__setattr__(self, _GIVEN, frozenset((*names[: len(values)], *named)))
         begin(self, *values, **named)
 
-    declared.__init__ = noted  # type: ignore[method-assign]  # the same signature
+    declared.__init__ = told(noted)  # type: ignore[method-assign]  # the same signature
     return declared
 
 
