@@ -344,7 +344,9 @@ def _missing(missing: Sequence[Need], *, everything: bool) -> str:
         return _not_made(made)
     lines = [f"Input {_described(need)} is missing." for need in missing]
     cure = "'*=random'" if everything or len(missing) > 1 else f"{missing[0].name}=random"
-    lines.append(f"Give a file, --input {_key(missing[0])}=@FILE.npy, or try --input {cure}.")
+    numbers = all(dtypes.parse(need.symbol.type) not in (None, dtypes.STRING) for need in missing)
+    made_up = f", or try --input {cure}" if numbers else ""
+    lines.append(f"Give a file, --input {_key(missing[0])}=@FILE.npy{made_up}.")
     return "\n".join(lines)
 
 

@@ -34,9 +34,8 @@ class GraphSource:
 
     `inputs` and `dynamic_shapes` are those of `compile`. `options` are those of this model, where
     not all are compiled alike: whether and how it trains, its precision, the shapes of its inputs.
-    Those of the program, such as the level, are the same for all: what `options` leave as it is by
-    default is as the program has it. A model that trains becomes two graphs, `name/train` and
-    `name/eval`.
+    Those of the program, such as the level, are the same for all: what `options` do not give is as
+    the program has it. A model that trains becomes two graphs, `name/train` and `name/eval`.
     """
 
     name: str

@@ -11,14 +11,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from pef.arguments import PATH, Kind
+from pef.arguments import PATH, Kind, told
 from pef.symbols import RegionKind
 from pef.wording import listed
 
 _KEY = "option"
+_GIVEN = "_given"
 # More chips do not share the work of one operator, and no region's size leaves the file's range.
 _MOST_CHIPS = 4096
 _Value = TypeVar("_Value")
@@ -106,6 +108,32 @@ def file_option(
 def options_of(declared: Any) -> dict[str, Option]:
     """Return what is known of each option of a dataclass, or of an instance of one."""
     return {each.name: each.metadata[_KEY] for each in fields(declared)}
+
+
+def noting_given(declared: type[_Value]) -> type[_Value]:
+    """Let instances of a dataclass of options know which of them they were given (`given_in`)."""
+    names = tuple(options_of(declared))
+    begin: Callable[..., None] = declared.__init__
+
+    @wraps(begin)
+    def noted(self: object, *values: object, **named: object) -> None:
+        object.__setattr__(self, _GIVEN, frozenset((*names[: len(values)], *named)))
+        begin(self, *values, **named)
+
+    declared.__init__ = told(noted)  # type: ignore[method-assign]  # the same signature
+    return declared
+
+
+def given_in(options: Any) -> frozenset[str]:
+    """Return which options were given, were it as they are by default.
+
+    `dataclasses.replace` gives all, of which those are meant that are not as by default.
+    """
+    given: frozenset[str] = getattr(options, _GIVEN)
+    if given != options_of(options).keys():
+        return given
+    usual = type(options)()
+    return frozenset(name for name in given if getattr(options, name) != getattr(usual, name))
 
 
 def wrong_values(given: Mapping[str, Any]) -> Iterator[str]:

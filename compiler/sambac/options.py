@@ -14,7 +14,16 @@ from .errors import CompileError, require_arguments
 from .input_specs import InputSpec, by_name, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
-from .option import Scope, Spelling, file_name, file_option, option, options_of, wrong_values
+from .option import (
+    Scope,
+    Spelling,
+    file_name,
+    file_option,
+    noting_given,
+    option,
+    options_of,
+    wrong_values,
+)
 from .quantized_precisions import (
     BLOCKS,
     DEFAULT_BLOCK,
@@ -45,6 +54,7 @@ def _settings(optimizers: Iterable[Optimizer]) -> list[dict[str, object]]:
     return [{"kind": optimizer.kind, **asdict(optimizer)} for optimizer in optimizers]
 
 
+@noting_given
 @dataclass(frozen=True)
 class CompileOptions:
     """Options of `sambac compile`.

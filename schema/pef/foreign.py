@@ -20,15 +20,28 @@ _LONGEST = 300
 def reading(refuse: Callable[[Exception], Exception]) -> Iterator[None]:
     """Raise what `refuse` makes of whatever a foreign parser raises inside of the block.
 
-    Errors of the operating system pass, and so does a lack of memory: they say nothing of the
-    content. Only foreign code belongs into the block, or a fault of ours is blamed on the file.
+    Errors of the operating system pass, and so do a lack of memory and what a handler of signals
+    raises: they say nothing of the content. Only foreign code belongs into the block, or a fault of
+    ours is blamed on the file.
     """
     try:
         yield
     except (OSError, MemoryError):
         raise
     except Exception as error:  # their code may stumble in any way, see above
+        if _is_from_signal(error):
+            raise
         raise refuse(error) from error
+
+
+def _is_from_signal(error: Exception) -> bool:
+    """Tell whether a handler of signals, which Python calls within any code, has raised `error`."""
+    import signal  # few processes meet an error here
+    from traceback import walk_tb
+
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {code for one in handlers if (code := getattr(one, "__code__", None)) is not None}
+    return any(frame.f_code in codes for frame, _ in walk_tb(error.__traceback__))
 
 
 def one_line(text: str) -> str:

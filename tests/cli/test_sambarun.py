@@ -154,6 +154,8 @@ def test_strings_from_npy(sambac: Callable, sambarun: Callable, tmp_path: Path) 
     refused = sambarun(tmp_path / "s.pef", "--input", "x=random")
     assert refused.code == 2
     assert "cannot be made up" in refused.err
+    missing = sambarun(tmp_path / "s.pef")
+    assert missing.err.endswith("Give a file, --input x=@FILE.npy.\n")
 
 
 def test_results_of_types_numpy_lacks_can_be_fed_back(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -216,13 +219,27 @@ def test_sizes_stay_open_in_each_graph(share: bool) -> None:
         executable.run({"input": np.zeros((3, 4), "f")}, graph="fixed")
 
 
-def test_what_a_graph_leaves_as_by_default_is_as_the_program_has_it() -> None:
-    own = GraphSource("mix", MIX, options=CompileOptions(precision="bfloat16"))
+@pytest.mark.parametrize(
+    "options",
+    [
+        CompileOptions(precision="bfloat16"),
+        dataclasses.replace(CompileOptions(), precision="bfloat16"),
+        pickle.loads(pickle.dumps(CompileOptions(precision="bfloat16"))),
+    ],
+    ids=["given", "replaced", "pickled"],
+)
+def test_what_a_graph_is_not_given_is_as_the_program_has_it(options: CompileOptions) -> None:
+    own = GraphSource("mix", MIX, options=options)
     program = sambac.compile_graphs([own], CompileOptions(level="O0"))
     alone = sambac.compile(MIX, CompileOptions(precision="bfloat16", level="O0"))
     assert len(program.sections) == len(alone.sections) > 1
-    odd = GraphSource("mix", MIX, options=CompileOptions(level="O1"))
-    with pytest.raises(CompileError, match="'mix' has level='O1', and the program level='O0'"):
+
+
+@pytest.mark.parametrize("level", ["O1", "O3"])
+def test_what_a_graph_is_given_is_not_passed_over(level: Literal["O1", "O3"]) -> None:
+    """O3 is the level by default."""
+    odd = GraphSource("mix", MIX, options=CompileOptions(level=level))
+    with pytest.raises(CompileError, match=f"has level='{level}', and the program level='O0'"):
         sambac.compile_graphs([odd], CompileOptions(level="O0"))
 
 

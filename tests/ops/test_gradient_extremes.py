@@ -82,6 +82,8 @@ CASES = [
     Case("SoftmaxCrossEntropyLoss", (ONES, np.full(3, -100)),
          lambda x, y: 0 * F.cross_entropy(x, y, reduction="sum"), {"ignore_index": -100},
          label="nothing to learn"),
+    Case("SoftmaxCrossEntropyLoss", (ONES, np.array([1, 1, -100]), np.array([1.0, 0.0, 1.0])),
+         F.cross_entropy, {"ignore_index": -100}, constants=(2,), label="nothing that counts"),
 ]  # fmt: skip
 
 

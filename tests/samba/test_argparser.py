@@ -297,38 +297,6 @@ def test_numbers_that_are_text_for_yaml(tmp_path: Path) -> None:
     assert type(args.hidden) is int
 
 
-def _own(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--decay", type=float)
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--kind", choices=["a", "b"], default="a")
-    parser.add_argument("--fast", action="store_true")
-    parser.add_argument("--betas", type=float, nargs=2)
-    parser.add_argument("--anything", default="x")
-
-
-def test_yaml_is_read_by_the_types_that_an_application_declares(tmp_path: Path) -> None:
-    args = parse_app_args(["compile"], _own)
-    (tmp_path / "o.yaml").write_text(
-        "decay: 1e-3\nsteps: 1e3\nfolder: a/b\nkind: b\nfast: true\nbetas: [9e-1, 1]\n"
-        "anything: 1e3\n"
-    )
-    found = parse_yaml_to_args(tmp_path / "o.yaml", copy.deepcopy(args))
-    assert {name: getattr(found, name) for name in ("decay", "steps", "folder", "kind")} == {
-        "decay": 1e-3, "steps": 1000, "folder": Path("a/b"), "kind": "b",
-    }  # fmt: skip
-    assert (found.fast, found.betas, found.anything) == (True, [0.9, 1.0], "1e3")
-    (tmp_path / "o.yaml").write_text(
-        "decay: high\nsteps: 1.5\nkind: c\nfast: 'false'\nbetas: [1, x]\n"
-    )
-    with pytest.raises(
-        ValueError,
-        match=r"decay: 'high' is no float; steps: 1.5 is no int; kind: 'c' is none of a, b; "
-        r"fast: 'false' is neither true nor false; betas: 'x' is no float$",
-    ):
-        parse_yaml_to_args(tmp_path / "o.yaml", args)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

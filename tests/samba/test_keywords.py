@@ -56,6 +56,7 @@ def test_options_of_the_command_line_are_sent_to_the_dict_of_options():
     for given, told in (
         ({"o3": True}, r"'o3'; config_dict takes 'optim_level': 'o3'$"),
         ({"batch_size": 2, "zz": 1}, r"'zz'; config_dict takes 'batch_size'$"),
+        ({"optim_level": "o3"}, r"config_dict takes 'optim_level'$"),
     ):
         with pytest.raises(TypeError, match=told):
             samba.session.compile(nn.Linear(1, 1), (), **given)

@@ -31,8 +31,7 @@ def find(program: Program, spelled: str) -> tuple[Subject, ...]:
 
     A section may be named by its number, a symbol as the runtime takes it: by its name after that
     of a graph, by a public one. Raises `PefError` for a name that means nothing, or several things
-    of which none is a part of another;
-    for one that is written as other operators it says which.
+    of which none is a part of another; for one that is written as other operators it says which.
     """
     kind, _, name = spelled.partition(":")
     found = _meant(program, name, kind) if kind in KINDS else ()

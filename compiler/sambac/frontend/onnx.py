@@ -25,7 +25,7 @@ from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
 from sambac.graph import protos
 from sambac.graph.nodes import all_tensors
-from sambac.graph.value_types import proto_holds_map, read_shape, read_type
+from sambac.graph.value_types import proto_holds_map, read_shape, read_type, spell
 from sambac.options import CompileOptions
 
 from .external_data import locations, map_external_data
@@ -171,19 +171,30 @@ def _from_proto(proto: onnx.ModelProto, name: str) -> ir.Model:
     with reading(refuse), _quiet():
         proto, maps = _without_maps(raised(_densified(proto)))
         model = ir.serde.deserialize_model(proto)
+    _keep_inputs(model, proto, name)
     for value in model.graph.inputs:
         value.type = maps.get(str(value.name), value.type)
-    _keep_input_shapes(model, proto)
     return model
 
 
-def _keep_input_shapes(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Let inputs that are outputs, too, have the shapes that they are declared with as inputs."""
-    shapes = {info.name: read_shape(info.type) for info in proto.graph.input}
+def _keep_inputs(model: ir.Model, proto: onnx.ModelProto, name: str) -> None:
+    """Let inputs that are outputs, too, have the shapes that they are declared with as inputs.
+
+    Raises `CompileError` if they are of another type as outputs.
+    """
+    declared = {info.name: info.type for info in proto.graph.input}
     for value in model.graph.inputs:
-        declared = shapes.get(str(value.name))
-        if value.is_graph_output() and declared is not None:
-            value.shape = declared
+        if not value.is_graph_output() or (given := declared.get(str(value.name))) is None:
+            continue
+        found, expected = spell(value.type), spell(read_type(given))
+        if found and expected and found != expected:
+            raise CompileError(
+                f"{name} declares '{value.name}' as {expected} among its inputs and as {found} "
+                "among its outputs; export it again"
+            )
+        shape = read_shape(given)
+        if shape is not None:
+            value.shape = shape
 
 
 @contextmanager

@@ -67,8 +67,9 @@ def _states_of(
     begins, taken = node.input[_BEFORE_STATES:], body.input[_BEFORE_STATES:]
     given = body.output[_GIVEN_BEFORE:]
     for name, value, end, result in zip(begins, taken, given, node.output, strict=False):
-        kind = value.type.WhichOneof("value")
-        if kind in (None, "tensor_type") and not value.type.tensor_type.HasField("shape"):
+        # To clear a field of a type that is no tensor's would make it one.
+        is_tensor = value.type.HasField("tensor_type")
+        if is_tensor and not value.type.tensor_type.HasField("shape"):
             yield _LoopState(graph, name, value, end.name, result)
 
 

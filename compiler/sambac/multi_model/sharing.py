@@ -27,7 +27,7 @@ from sambac.frontend import Source
 from sambac.graph.constants import equal_tensors, is_absent
 from sambac.graph.names import value_names
 from sambac.models import GraphSource
-from sambac.option import Scope, options_of
+from sambac.option import Scope, given_in, options_of
 from sambac.options import CompileOptions
 from sambac.training.parameters import roles_of
 
@@ -92,10 +92,10 @@ def _of_program(options: CompileOptions) -> list[str]:
 
 
 def _problems(graph: GraphSource, options: CompileOptions) -> Iterator[str]:
-    own, usual = graph.options or options, CompileOptions()
+    own = graph.options or options
     for name in _of_program(options):
         here, there = getattr(own, name), getattr(options, name)
-        if here not in (there, getattr(usual, name)):
+        if here != there and name in given_in(own):
             yield (
                 f"graph '{graph.name}' has {name}={here!r}, and the program {name}={there!r}: "
                 f"give that to the program alone"

@@ -1,11 +1,12 @@
-"""Factors around matrix products that cannot become one.
+"""Factors around matrix products that must not become one.
 
     MatMul(A * a, B * b) * c  ->  Concat(MatMul(Concat(A * a), Concat(B * b))) * c
 
-where factors of which a, b and c may be several, or divisors, are so large or small together that
-their product is no number of float32, or one of them is none by itself (0, or infinite).
-onnxruntime multiplies them with each other before it multiplies the matrices: 1e25 and 1e25 gave
-infinities of what is small. Through a Concat of one operand it does not look.
+where factors of which a, b and c may be several, or divisors, are far from 1 together, or one of
+them is no number by itself (0, or infinite). onnxruntime multiplies them with each other, and what
+comes out with the product of the matrices as they are: 1e25 and 1e25 gave infinities of what is
+small, and one 1e25 gave 0 of two matrices whose product is too small without it. Through a Concat
+of one operand it does not look.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from sambac.graph.editor import Editor
 
 from .rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
-_LIMITS = np.finfo(np.float32)
+_FAR = 1e12
+"""Within this, products of what models compute are float32 numbers with factors as without."""
 
 
 def keep_scale(editor: Editor, node: ir.Node) -> str | None:
-    """Keep factors around a product apart that overflow or vanish together."""
+    """Keep factors around a product apart that are far from 1 together."""
     before = [list(_factors_of(value)) for value in node.inputs]
     result = node.outputs[0]
     behind = list(_factors_behind(result))
     if result.dtype != ir.DataType.FLOAT or _fit([*before[0], *before[1], *behind]):
-        return "the product of all factors is a number"
+        return "the product of all factors is near 1"
     for at, factors in enumerate(before):
         value = node.inputs[at]
         if factors and value is not None:
@@ -47,8 +49,7 @@ def _fit(factors: list[float]) -> bool:
     sizes = [abs(factor) for factor in factors]
     large = np.prod([size for size in sizes if size >= 1], dtype=np.float64)
     small = np.prod([size for size in sizes if size < 1], dtype=np.float64)
-    usable = all(isfinite(size) for size in sizes)
-    return usable and bool(_LIMITS.tiny <= small) and bool(large <= _LIMITS.max)
+    return all(map(isfinite, sizes)) and bool(small >= 1 / _FAR) and bool(large <= _FAR)
 
 
 def _factors_of(value: ir.Value | None) -> Iterator[float]:
@@ -90,7 +91,7 @@ def _factor(node: ir.Node) -> tuple[ir.Value | None, float] | None:
 
 @dataclass(frozen=True)
 class KeepScales(RulePass):
-    """Keep onnxruntime from joining factors whose product is no number."""
+    """Keep onnxruntime from joining factors whose product is far from 1."""
 
     name: ClassVar[str] = "keep_scales"
     operators: ClassVar[frozenset[str] | None] = frozenset({"Div", "Mul"})

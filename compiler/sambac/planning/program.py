@@ -149,7 +149,8 @@ def _idle_rules(graphs: Iterable[PlannedGraph], options: CompileOptions) -> Iter
         names = listed(idle, separator=", ")
         yield (
             f"rules of {Path(options.fusion_rules).name} fuse nothing here, as no operators match "
-            f"them or rules of a higher priority match the same: {names}"
+            "them, or they cannot be one kernel, or rules of a higher priority match the same: "
+            f"{names}"
         )
 
 

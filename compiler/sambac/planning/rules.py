@@ -157,6 +157,8 @@ class _Reader:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             self._complain(where, f"'children' must be a list of names, found {kind_of(listed)}")
             return ()
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            self._complain(where, f"lists {name!r} twice, expected once for all that it reads")
         return tuple(dict.fromkeys(names))
 
     def _check_keys(

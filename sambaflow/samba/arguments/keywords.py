@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar, cast
 from pef.warned import warn
 from pef.wording import did_you_mean, listed
 
-from .app_options import as_given, spelled_option
+from .app_options import as_given, defaults, spelled_option
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -139,10 +139,18 @@ def translated(
 
 def _of_options(unknown: Iterable[str], parameters: tuple[str, ...]) -> str:
     """Return where those of `unknown` belong that are options of the command line."""
-    found = [option for word in unknown if (option := spelled_option(word)) is not None]
+    found = [told for word in unknown if (told := _as_option(word))]
     if not found or "config_dict" not in parameters:
         return ""
-    return f"; config_dict takes {listed([as_given(each) for each in found], separator=', ')}"
+    return f"; config_dict takes {listed(found, separator=', ')}"
+
+
+def _as_option(word: str) -> str:
+    """Return how a dict of options has what `word` means to a command line; "" if nothing."""
+    if word in defaults():
+        return f"'{word}'"
+    option = spelled_option(word)
+    return "" if option is None else as_given(option)
 
 
 def no_keyword(unknown: Iterable[str], known: Iterable[str]) -> str:

@@ -109,9 +109,9 @@ def tell_misspelt(options: Mapping[str, object]) -> None:
 
     known = defaults()
     for name in odd:
-        alike = [option for option in absent if _reads_like(name, option)]
         if name in known:
             continue
+        alike = [option for option in absent if _reads_like(name, option)]
         hint = _spelled(name, absent) or did_you_mean(name, alike)
         if hint:
             warn(f"there is no option '{name}'{hint}; it changes nothing", MisspeltOptionWarning)

@@ -34,7 +34,7 @@ from sambaflow.samba.arguments.app_options import (
     spelled_option,
 )
 from sambaflow.samba.arguments.checked import checked
-from sambaflow.samba.arguments.declared import Declared, declared
+from sambaflow.samba.arguments.declared import Declarations, declared
 from sambaflow.samba.arguments.kinds import ArgumentKind
 from sambaflow.samba.parallel.exits import join_launched
 from sambaflow.samba.session import session
@@ -115,7 +115,7 @@ class AppArgs(Namespace):
     __slots__ = ("declared", "given")
 
     def __init__(
-        self, given: frozenset[str], declared: Mapping[str, Declared], values: Mapping[str, object]
+        self, given: frozenset[str], declared: Declarations, values: Mapping[str, object]
     ) -> None:
         super().__init__(**values)
         self.given = given

@@ -138,3 +138,13 @@ def test_an_input_that_is_an_output_has_the_shape_of_the_input(declared: str) ->
     with sambarun.load(sambac.compile(model)) as executable:
         (port,) = executable.program.graphs[0].inputs
         assert executable.program.symbols[port.symbol].shape == (3, 4)
+
+
+def test_an_input_that_is_an_output_has_one_type() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 18]> g (float[3] x) => (float[3] y, int64[3] x) {
+            y = Neg (x)
+        }
+    """)
+    with pytest.raises(sambac.CompileError, match=r"'x' as tensor\(float\) among its inputs and "):
+        sambac.compile(model)

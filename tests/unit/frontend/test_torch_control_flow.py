@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -198,10 +199,47 @@ def test_numbers_of_what_trains_are_taken_for_finite_ones() -> None:
         assert_near(state[key], parameter - parameter.grad, what=key)
 
 
-def test_questions_of_other_values_are_refused() -> None:
+def _missing(x: torch.Tensor) -> torch.Tensor:
+    return torch.isnan(x).any()
+
+
+def _joined(x: torch.Tensor) -> torch.Tensor:
+    found = torch.isinf(x)
+    found |= x > 0
+    return found.any()
+
+
+def _marked(x: torch.Tensor) -> torch.Tensor:
+    found = torch.isinf(x)
+    found.view(-1)[0] = True
+    return found.any()
+
+
+def _joined_at_last(x: torch.Tensor) -> torch.Tensor:
+    found = torch.isinf(x).any()
+    return found.logical_or_((x > 0).any())
+
+
+def _masked(x: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(x, -math.inf).triu(1).isinf().any()
+
+
+@pytest.mark.parametrize(
+    ("question", "why"),
+    [
+        (_missing, "control flow depends on the values"),
+        (_joined, "control flow depends on the values"),
+        (_marked, "control flow depends on the values"),
+        (_joined_at_last, "control flow depends on the values"),
+        (_masked, r"are finite at test_torch_.*, and for the example inputs they are not"),
+    ],
+)
+def test_questions_of_other_values_are_refused(
+    question: Callable[[torch.Tensor], torch.Tensor], why: str
+) -> None:
     class Asking(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.exp() if torch.isnan(x).any() else x
+            return x.exp() if self.training and question(x) else x
 
-    with pytest.raises(CompileError, match="control flow depends on the values"):
+    with pytest.raises(CompileError, match=why):
         training_source(nn.Sequential(nn.Linear(6, 6), Asking()), _X)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -46,3 +47,25 @@ def test_the_form_of_open_sizes_is_told(
     inputs = {"x": x, "pair": (x + 1, x + 2), "kept": Kept(x)}
     with pytest.raises(sambac.CompileError, match=told):
         sambac.compile(Sum(), inputs=inputs, dynamic_shapes=shapes(Dim("n")))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def test_named_tuples_are_told_by_name() -> None:
+    """PyTorch takes the class itself, and no other tuple."""
+    x = torch.randn(3, 4)
+
+    class Added(nn.Module):
+        def forward(self, pair: Pair) -> Tensor:
+            added: Tensor = pair.first + pair.second
+            return added
+
+    inputs, rows = {"pair": Pair(x, x + 1)}, Dim("n")
+    with pytest.raises(sambac.CompileError, match=r"which it is \{'pair': Pair\(\{\}, \{\}\)\}"):
+        sambac.compile(Added(), inputs=inputs, dynamic_shapes={"pair": ({0: rows}, {0: rows})})
+    shapes: dict[str, object] = {"pair": Pair({0: rows}, {0: rows})}
+    program = sambac.compile(Added(), inputs=inputs, dynamic_shapes=shapes)
+    assert {symbol.shape for symbol in program.symbols} == {("n", 4)}

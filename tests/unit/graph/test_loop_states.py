@@ -9,6 +9,7 @@ import pytest
 
 import sambac
 import sambarun
+from sambac.graph.loop_states import keep_loop_states
 from sambac.passes.infer_shapes import infer
 
 _KEPT, _OPEN_ROWS, _UNKNOWN = ["3", "n"], ["None", "n"], None
@@ -62,3 +63,24 @@ def test_a_sum_of_products_of_what_a_loop_gives_runs(level: str) -> None:
     with sambarun.load(program) as executable:
         found = executable.run({"x": x, "w": w})
     np.testing.assert_allclose(found["y"], (x + 2 * w) @ w.T, rtol=1e-5)
+
+
+def test_what_a_body_does_not_type_keeps_its_type() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 18]>
+        g (float[3, n] x) => (float[] y, seq(float[]) z)
+        <int64 count = {2}, bool go = {1}> {
+            s = SequenceConstruct (x)
+            y, z = Loop (count, go, x, s) <
+                body = step (int64 i, bool c, float[] a, seq(float[]) b)
+                    => (bool d, float[] e, seq(float[]) f)
+                { d = Identity (c) e = Neg (a) f = SequenceInsert (b, a) }
+            >
+        }
+    """)
+    (body,) = (a.g for node in model.graph.node for a in node.attribute if a.name == "body")
+    for value in (*body.input, *body.output):
+        value.ClearField("type")
+    before = [value.type.WhichOneof("value") for value in model.graph.output]
+    keep_loop_states(model)
+    assert [value.type.WhichOneof("value") for value in model.graph.output] == before

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from pef.foreign import reading, why
@@ -39,3 +41,21 @@ def test_what_says_nothing_of_the_content(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught, reading(lambda _: RefusedError()):
         raise error
     assert caught.value is error
+
+
+def _refuse(error: Exception) -> RefusedError:
+    return RefusedError(str(error))
+
+
+def test_what_a_handler_of_signals_raises_is_not_the_files_fault() -> None:
+    def stop(number: int, frame: object) -> None:
+        raise LookupError("time is up")
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(LookupError, match="time is up"), reading(_refuse):
+            signal.raise_signal(signal.SIGUSR1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with pytest.raises(RefusedError, match="time is up"), reading(_refuse):
+        stop(0, None)

@@ -109,6 +109,10 @@ GOOD = "a: {op_type: exp, child: b}, b: {op_type: log}"
             rule("a: {op_type: exp, child: b, optional: maybe}, b: {op_type: log}"),
             "'optional' must be true or false, found 'maybe'",
         ),
+        (
+            rule("a: {op_type: exp, children: [b, b]}, b: {op_type: add}"),
+            "operator 'a': lists 'b' twice, expected once for all that it reads",
+        ),
         (rule("a: {op_type: exp}"), "the pattern has one operator, expected at least two"),
         (
             rule("a: {op_type: exp, child: b}, b: {op_type: log, child: a}"),

@@ -19,7 +19,7 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import Point, cast, dtype_of, incoming, number, operand, selected, unary
+from .rules import Point, cast, dtype_of, incoming, operand, selected, unary
 
 _CLASSES = 1
 
@@ -92,7 +92,8 @@ def _weights(b: Editor, node: ir.Node, dy: ir.Value) -> ir.Value:
     """Return dloss / d(-log p) of each label, [N, 1, D...], or a scalar that holds for all.
 
     It is c * dy, where c is the weight of the class, 0 for ignored labels; of the mean it is
-    c * dy / sum(c). If all labels are ignored it is 0.
+    c * dy / sum(c). If all labels are ignored it is 0; if all others have classes of weight 0 it is
+    no number, as in PyTorch.
     """
     shares = _shares(b, node)
     reduction = node.attributes.get("reduction")
@@ -100,9 +101,7 @@ def _weights(b: Editor, node: ir.Node, dy: ir.Value) -> ir.Value:
         if shares is None:
             count = prod(shape_of(operand(node, 1)))
             return b.op("Mul", dy, 1 / max(count, 1))
-        total = b.op("ReduceSum", shares, keepdims=0)
-        nothing = b.op("Equal", total, 0.0)
-        dy = b.op("Div", dy, b.op("Where", nothing, number(b, 1.0, total), total))
+        dy = b.op("Div", dy, b.op("ReduceSum", shares, keepdims=0))
     weights = dy if shares is None else b.op("Mul", shares, dy)
     valid = _valid(b, node)
     if valid is not None:

@@ -177,7 +177,8 @@ def form_of_shapes(value: object) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {c}' for key, c in zip(value, children, strict=True))}}}"
     if isinstance(value, tuple):
-        return f"({', '.join(children)}{',' * (len(children) == 1)})"
+        named = type(value).__name__ if hasattr(value, "_fields") else ""
+        return f"{named}({', '.join(children)}{',' * (len(children) == 1)})"
     if len(children) > _LISTED and len({*children}) == 1:
         return f"[{children[0]}] * {len(children)}"
     return f"[{', '.join(children)}]"

@@ -86,9 +86,7 @@ def differences(
 
     It is called in its present mode, on inputs that have numbers, and left as it was `before`.
     """
-    states = [*module.parameters(), *module.buffers()]
-    given = [*_tensors((example.args, example.kwargs)), *states]
-    if not asked or any(isinstance(item, FakeTensor) or item.is_meta for item in given):
+    if not asked or not _has_numbers(module, example):
         return []
     questions = listed(sorted(asked), separator=" and ")
     says = f"{module_name(module)} asks torch.compiler.{questions} what it is to compute"
@@ -106,6 +104,21 @@ def differences(
     recorded = "what it computes where it is exported, which is recorded, is something else"
     cure = "change what it asks, or what hangs on the answer"
     return [f"{says}, and {recorded}: {apart}; {cure}"] if apart else []
+
+
+def call_copy(
+    module: torch.nn.Module, example: Example, before: Before, way: AbstractContextManager[object]
+) -> None:
+    """Call a copy of `module`, as it was `before`, in a context, if its inputs have numbers."""
+    if _has_numbers(module, example):
+        with before.kept():
+            _called(_copy_of(module), example, way)
+
+
+def _has_numbers(module: torch.nn.Module, example: Example) -> bool:
+    states = [*module.parameters(), *module.buffers()]
+    given = [*_tensors((example.args, example.kwargs)), *states]
+    return not any(isinstance(item, FakeTensor) or item.is_meta for item in given)
 
 
 def _is_same(module: torch.nn.Module, example: Example, before: Before) -> bool:

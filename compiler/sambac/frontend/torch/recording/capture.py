@@ -10,7 +10,7 @@ import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,8 @@ from sambac.frontend.torch.modules.inputs import (
     module_name,
     on_the_host,
 )
-from sambac.frontend.torch.modules.memory import Told, called_afresh
-from sambac.frontend.torch.modules.when_exported import asking, differences
+from sambac.frontend.torch.modules.memory import Before, Told, called_afresh
+from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.patching import quiet, replaced
 from sambac.frontend.torch.states import stand_ins
 
@@ -104,6 +104,8 @@ def capture(
             _require_form(module, example, error)
             raise refusal(name, error) from error
         before.told.extend(differences(module, example, asked, before))
+        if finite.told:
+            _require_finite(module, example, before)
         before.told.extend(finite.told)
     return program, before.told
 
@@ -230,13 +232,15 @@ class _FiniteNumbers(TorchFunctionMode):
             x = torch.clamp(x, -m, m)
 
     Layers ask it to clamp what overflows in float16, and what depends on values cannot be recorded.
-    `told` gets a sentence of each question.
+    `told` gets a sentence of each place. Where numbers are `real`, the answers are the true ones,
+    and `told` gets the places where they are others.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, real: bool = False) -> None:
         super().__init__()
         self.name = name
-        self.told: list[str] = []
+        self.real = real
+        self.told: dict[str, None] = {}
         self._each = WeakIdKeyDictionary()
         self._all = WeakIdKeyDictionary()
 
@@ -251,23 +255,54 @@ class _FiniteNumbers(TorchFunctionMode):
         if is_dynamo_compiling():  # which records the bodies of loops and choices, and this too
             return func(*args, **(kwargs or {}))
         given = args[0] if len(args) == 1 and not kwargs and isinstance(args[0], Tensor) else None
-        if func is Tensor.__bool__ and given in self._all:
-            self.told.append(
+        if func is Tensor.__bool__ and (answer := _noted(self._all, given)) is not None:
+            return self._answered(answer, func(given) if self.real else answer)
+        asked = _noted(self._each, given)
+        result = func(*args, **(kwargs or {}))
+        if func in _ANSWERS and given is not None:
+            self._each[result] = _ANSWERS[func], result._version
+        elif asked is not None and func in _OF_ALL[asked]:
+            self._all[result] = asked, result._version
+        return result
+
+    def _answered(self, assumed: bool, answer: bool) -> bool:
+        if not self.real:
+            self.told[
                 f"{self.name} asks whether all numbers are finite{_place()}; it is compiled as if "
                 "they were"
-            )
-            return self._all[given]
-        result = func(*args, **(kwargs or {}))
-        if func in _ANSWERS:
-            self._each[result] = _ANSWERS[func]
-        elif given in self._each and func in _OF_ALL[self._each[given]]:
-            self._all[result] = self._each[given]
-        return result
+            ] = None
+        elif answer is not assumed:
+            self.told[_place()] = None
+        return answer
+
+
+def _noted(answers: WeakIdKeyDictionary, given: Tensor | None) -> bool | None:
+    """Return what is noted of a tensor to which nothing was written since."""
+    if given is None or given not in answers:
+        return None
+    answer, version = answers[given]
+    return bool(answer) if given._version == version else None
+
+
+def _require_finite(module: torch.nn.Module, example: Example, before: Before) -> None:
+    """Raise `CompileError` if numbers are infinite where `module` asks, for the example inputs.
+
+    What asks may not ask of what overflows, but of a mask that always has infinities.
+    """
+    watch = _FiniteNumbers(module_name(module), real=True)
+    with suppress(Exception):  # of the module's own code, where it is no more than called
+        call_copy(module, example, before, watch)
+    if watch.told:
+        raise CompileError(
+            f"{watch.name} asks whether all numbers are finite{next(iter(watch.told))}, and for "
+            "the example inputs they are not; ask only of what overflows, and give inputs for "
+            "which it does not"
+        )
 
 
 def _place() -> str:
     """Return where the module's code is."""
-    frame = sys._getframe(2)
+    frame = sys._getframe(3)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
         frame = frame.f_back
     return f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
