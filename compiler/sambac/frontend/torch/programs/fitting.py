@@ -6,6 +6,7 @@ Operators whose operands have several types, of which ONNX has none.
     clamp(x, 0, 0.5)     ->  clamp(x, 0.0, 0.5)
     1.5 - x              ->  1.5 - cast(x)                       x of whole numbers
     sum(x, dtype=float)  ->  sum(cast(x), dtype=float)           x in float16
+    add(2.5, x, alpha=3) ->  add(full([], 2.5), x, alpha=3)
 
 Under `torch.autocast` normalisations are such. PyTorch computes them in the wider type and rounds
 the result once.
@@ -68,6 +69,8 @@ _NORMALIZATIONS = frozenset(
     }
 )
 
+_SUMS = frozenset({_aten.add.Tensor, _aten.sub.Tensor})
+"""What may be of a number and a tensor, which the exporter knows in this order without `alpha`."""
 _CLAMPS = frozenset({_aten.clamp.default, _aten.clip.default})
 _IN_TYPE_OF_RESULT = frozenset(
     {
@@ -88,7 +91,9 @@ def give_one_type(program: ExportedProgram) -> None:
     """Let operators of `program` that have operands of several types have one, in place."""
     changed = False
     for node in tuple(program.graph.nodes):
-        if node.target in _CLAMPS:
+        if node.target in _SUMS:
+            changed |= _give_a_tensor(program.graph, node)
+        elif node.target in _CLAMPS:
             changed |= _give_one_kind(node)
         elif node.target in _IN_TYPE_OF_RESULT and _type(node) is not torch.bool:
             changed |= _widen_tensors(program.graph, node, _type(node))
@@ -96,6 +101,18 @@ def give_one_type(program: ExportedProgram) -> None:
             changed |= _give_one_type(program.graph, node)
     if changed:
         program.graph_module.recompile()
+
+
+def _give_a_tensor(graph: fx.Graph, node: fx.Node) -> bool:
+    """Let the first operand of `node` be a tensor; return whether it was a number."""
+    number = node.args[0]
+    if not isinstance(number, (int, float)):
+        return False
+    with graph.inserting_before(node):
+        full = graph.call_function(_aten.full.default, ([], number), {"dtype": _type(node)})
+    full.meta = noted(node, val=node.meta["val"].new_full([], number))
+    node.update_arg(0, full)
+    return True
 
 
 def _give_one_type(graph: fx.Graph, node: fx.Node) -> bool:

@@ -22,6 +22,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from .selected_rows import keep_rows
 from .writes import noted
 
 _aten = torch.ops.aten
@@ -71,10 +72,13 @@ def keep_sizes(program: ExportedProgram, *, training: bool) -> None:
     """
     graph = program.graph_module.graph
     _leave_out_broadcasts(graph)
+    _take_apart(graph)
     for masks in _masks(graph):
         found = _selection(graph, masks)
         if found is not None:
             _rewrite(graph, found, training=training)
+        elif training:
+            keep_rows(graph, masks)
 
 
 def _leave_out_broadcasts(graph: fx.Graph) -> None:
@@ -87,6 +91,21 @@ def _leave_out_broadcasts(graph: fx.Graph) -> None:
                 graph.erase_node(part)
         if not node.users:
             graph.erase_node(node)
+
+
+def _take_apart(graph: fx.Graph) -> None:
+    """Let readers of one part of what is selected read it from the whole."""
+    for node in graph.find_nodes(op="call_function", target=_aten.unbind.int):
+        if all(isinstance(size, int) for size in node.args[0].meta["val"].shape):
+            continue
+        for part in tuple(node.users):
+            axis = node.args[1] if len(node.args) > 1 else 0
+            with graph.inserting_before(part):
+                chosen = graph.call_function(_aten.select.int, (node.args[0], axis, part.args[1]))
+            chosen.meta = noted(part, val=part.meta["val"])
+            part.replace_all_uses_with(chosen)
+            graph.erase_node(part)
+        graph.erase_node(node)
 
 
 def _masks(graph: fx.Graph) -> list[tuple[fx.Node, ...]]:
