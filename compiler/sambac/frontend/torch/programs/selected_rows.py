@@ -70,7 +70,8 @@ _SIZES = (operator.add, operator.mul, operator.sub, _aten.sym_size.int)
 _SELECTED = -1
 """Stands for what the mask selects among numbers of rows."""
 _Order = tuple[int, ...]
-_Put = Callable[..., fx.Node]
+Put = Callable[..., fx.Node]
+"""Puts an operator somewhere in a graph, with its operands."""
 
 
 @dataclass
@@ -287,7 +288,7 @@ def _rewrite(graph: fx.Graph, rows: _SelectedRows) -> None:
     whole: dict[fx.Node, Any] = {}
     lives = _Selected(rows, {}, {})
     for node in rows.found:
-        put = _putter(graph, node)
+        put = putter(graph, node)
         args: Any
         args, kwargs = fx.map_arg(
             (node.args, node.kwargs),
@@ -308,7 +309,7 @@ def _rewrite(graph: fx.Graph, rows: _SelectedRows) -> None:
         graph.erase_node(node)
 
 
-def _putter(graph: fx.Graph, before: fx.Node) -> _Put:
+def putter(graph: fx.Graph, before: fx.Node) -> Put:
     """Return what puts an operator in front of a node, of which it has the place."""
 
     def put(target: Callable[..., object], *args: Any, **kwargs: Any) -> fx.Node:
@@ -329,7 +330,7 @@ class _Selected:
     known: dict[_Order, fx.Node]
     of_mask: dict[str, fx.Node]
 
-    def of(self, put: _Put, *nodes: Any) -> fx.Node:
+    def of(self, put: Put, *nodes: Any) -> fx.Node:
         """Return which rows of `nodes`, which have them in one order, are selected."""
         order = _joined(self.rows, nodes)
         assert order is not None
@@ -342,7 +343,7 @@ class _Selected:
             self.known[order] = put(_CAT, parts) if len(parts) > 1 else mask
         return self.known[order]
 
-    def first(self, put: _Put) -> tuple[fx.Node, fx.Node]:
+    def first(self, put: Put) -> tuple[fx.Node, fx.Node]:
         """Return the place of the first row that the mask selects, and whether there is one."""
         if not self.of_mask:
             mask = self.rows.masks[0]
@@ -352,12 +353,12 @@ class _Selected:
         return self.of_mask["place"], self.of_mask["is_there"]
 
 
-def _along(put: _Put, live: fx.Node, axis: int, rank: int) -> fx.Node:
+def _along(put: Put, live: fx.Node, axis: int, rank: int) -> fx.Node:
     """Return `live` along `axis` of `rank` axes."""
     return put(_aten.reshape.default, live, [1] * axis + [-1] + [1] * (rank - axis - 1))
 
 
-def _filled(put: _Put, node: fx.Node, lives: _Selected) -> fx.Node:
+def _filled(put: Put, node: fx.Node, lives: _Selected) -> fx.Node:
     """Return what `node` selects from, with its first selected row where it selects none."""
     source, axis = node.args[0], lives.rows.axes[node]
     assert isinstance(source, fx.Node)
@@ -368,7 +369,7 @@ def _filled(put: _Put, node: fx.Node, lives: _Selected) -> fx.Node:
     return put(_aten.where.self, live, source, filling)
 
 
-def _inside(put: _Put, node: fx.Node, args: Sequence[Any], lives: _Selected) -> Sequence[Any]:
+def _inside(put: Put, node: fx.Node, args: Sequence[Any], lives: _Selected) -> Sequence[Any]:
     """Return the arguments of a look-up, whose indices exist where nothing is selected, too."""
     index = node.all_input_nodes[-1]
     *others, wanted = args
@@ -379,7 +380,7 @@ def _inside(put: _Put, node: fx.Node, args: Sequence[Any], lives: _Selected) -> 
 
 
 def _added(
-    put: _Put, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], lives: _Selected
+    put: Put, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], lives: _Selected
 ) -> fx.Node:
     """Return what `node` adds up, of the rows that are selected."""
     target, _, index, source, *others = args

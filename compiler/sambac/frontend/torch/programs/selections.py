@@ -22,7 +22,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from .selected_rows import keep_rows
+from .selected_rows import Put, keep_rows, putter
 from .writes import noted
 
 _aten = torch.ops.aten
@@ -255,7 +255,7 @@ def _rewrite(graph: fx.Graph, found: _Selection, *, training: bool) -> None:
     whole: dict[fx.Node, fx.Node] = {}
     first: list[fx.Node] = []
     for node in (*found.members, *found.ends):
-        put = _putter(graph, node)
+        put = putter(graph, node)
         if _selects(node, found.masks):
             whole[node] = _filled(put, node, mask, first)
         elif node in found.members:
@@ -270,23 +270,7 @@ def _rewrite(graph: fx.Graph, found: _Selection, *, training: bool) -> None:
         graph.erase_node(node)
 
 
-_Put = Callable[..., fx.Node]
-
-
-def _putter(graph: fx.Graph, before: fx.Node) -> _Put:
-    """Return what puts an operator in front of a node, of which it has the place."""
-
-    def put(operator: Callable[..., object], *args: Any, **kwargs: Any) -> fx.Node:
-        with graph.inserting_before(before):
-            node = graph.call_function(operator, args, kwargs)
-        given, named = fx.map_arg((args, kwargs), lambda item: item.meta["val"])
-        node.meta = noted(before, val=operator(*given, **named))
-        return node
-
-    return put
-
-
-def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx.Node:
+def _filled(put: Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx.Node:
     """Return what `node` selects from, with its first selected element where it selects none."""
     source = node.args[0]
     assert isinstance(source, fx.Node)
@@ -308,27 +292,27 @@ def _filled(put: _Put, node: fx.Node, mask: fx.Node, first: list[fx.Node]) -> fx
     return put(_aten.where.self, _spread(put, mask, source), source, filling)
 
 
-def _with_one_more(put: _Put, rows: fx.Node, number: int) -> fx.Node:
+def _with_one_more(put: Put, rows: fx.Node, number: int) -> fx.Node:
     """Return `rows` and one more of `number`: where sizes are open there may be no other."""
     last = put(_aten.new_full.default, rows, [1, *rows.meta["val"].shape[1:]], number)
     return put(_aten.cat.default, [rows, last])
 
 
-def _only_if(put: _Put, is_there: fx.Node, item: fx.Node) -> fx.Node:
+def _only_if(put: Put, is_there: fx.Node, item: fx.Node) -> fx.Node:
     """Return `item`, which has a gradient only where something is selected."""
     if not item.meta["val"].is_floating_point():
         return item
     return put(_aten.where.self, is_there, item, put(_aten.detach.default, item))
 
 
-def _spread(put: _Put, mask: fx.Node, over: fx.Node) -> fx.Node:
+def _spread(put: Put, mask: fx.Node, over: fx.Node) -> fx.Node:
     """Return `mask` with axes of one element behind its own, as many as `over` has."""
     for _ in range(_rank(over) - _rank(mask)):
         mask = put(_aten.unsqueeze.default, mask, -1)
     return mask
 
 
-def _end(put: _Put, node: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node]) -> fx.Node:
+def _end(put: Put, node: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node]) -> fx.Node:
     """Return what stands for `node`, which puts back what is selected, or sums it up."""
     if node.target is _PUT:
         values = whole[node.all_input_nodes[-1]]
