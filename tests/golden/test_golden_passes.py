@@ -31,6 +31,7 @@ from sambac.options import CompileOptions
 from sambac.passes.base import Pass
 from sambac.passes.choose_convolutions import ChooseConvolutions
 from sambac.passes.choose_products import ChooseProducts
+from sambac.passes.convolve_tokens import ConvolveTokens
 from sambac.passes.infer_shapes import InferShapes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
@@ -53,6 +54,7 @@ REWRITING = (
     *ROUNDING,
     ChooseConvolutions(),
     ChooseProducts(),
+    ConvolveTokens(),
     WriteProducts(),
 )
 PASSES = {step.name: type(step) for step in (*LEGALIZE, *REWRITING)}

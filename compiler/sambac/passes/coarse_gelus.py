@@ -19,6 +19,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
+from sambac.graph.open_sizes import same_shape
 
 from .rewriting import Rule, RulePass, constant, has_one_reader, made_by, scalar
 
@@ -55,7 +56,7 @@ def _put(editor: Editor, node: ir.Node, x: ir.Value | None) -> str | None:
         return _EXACT
     if any(map(_is_fine, readers)):
         return "its codes are finer than the difference"
-    if x is None or x.dtype != ir.DataType.FLOAT or x.shape != out.shape:
+    if x is None or x.dtype != ir.DataType.FLOAT or not same_shape(x, out):
         return "it is not of float32, or its shape changes"
     if editor.opset >= _FIRST_GELU:
         editor.replace(node, "Gelu", x, approximate="tanh")

@@ -272,29 +272,22 @@ def _first_half(editor: Editor, angles: ir.Value, half: int) -> ir.Value:
 
 
 _ALIKE = ("Cast", "Cos", "Identity", "Sin", "Unsqueeze")
+_BESIDE_NUMBERS = ("Add", "Div", "Mul", "Sub")
 
 
-def _is_twice(value: ir.Value) -> bool:
+def _is_twice(value: ir.Value | None) -> bool:
     """Tell whether the last axis of `value` is known to have two equal halves.
 
-    It is where it is elementwise of a Concat(t, t), with the same number for all.
+    It is where it is elementwise of a Concat(t, t), with the same number for all: axes that come
+    before the last leave it, and one behind it has a single element.
     """
-    node = made_by(value, *_ALIKE, "Concat", "Mul", "Add", "Div", "Sub")
-    while node is not None and node.op_type != "Concat":
-        inner = node.inputs[0]
-        if node.op_type == "Unsqueeze":
-            axes = integers(input_at(node, 1))
-            rank = len(node.outputs[0].shape or ())
-            if not rank or axes is None or not {-1, rank - 1}.isdisjoint(axes):
-                return False
-        elif node.op_type not in _ALIKE:
-            inner = _beside_number(node)
-        node = made_by(inner, *_ALIKE, "Concat", "Mul", "Add", "Div", "Sub")
-    if node is None:
+    while (node := made_by(value, *_ALIKE, *_BESIDE_NUMBERS)) is not None:
+        value = _beside_number(node) if node.op_type in _BESIDE_NUMBERS else node.inputs[0]
+    joined = made_by(value, "Concat")
+    if joined is None or len(joined.inputs) != _PAIR or joined.inputs[0] is not joined.inputs[1]:
         return False
-    rank = len(node.outputs[0].shape or ())
-    along = rank and int_attribute(node, "axis") in (-1, rank - 1)
-    return bool(along) and len(node.inputs) == _PAIR and node.inputs[0] is node.inputs[1]
+    rank = len(joined.outputs[0].shape or ())
+    return rank > 0 and int_attribute(joined, "axis") in (-1, rank - 1)
 
 
 def _beside_number(node: ir.Node) -> ir.Value | None:

@@ -12,8 +12,8 @@ latter is read as a *splat*, an array with one element in memory, and written ba
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import ClassVar, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -25,6 +25,7 @@ from sambac.graph.origins import origins
 from .base import Pass
 
 logger = logging.getLogger(__name__)
+_AXES_ARE_INPUTS = 13
 
 
 Rule: TypeAlias = Callable[[Editor, ir.Node], str | None]
@@ -155,3 +156,10 @@ def used(outputs: Iterable[ir.Value]) -> bool:
 def derived_name(value: ir.Value, suffix: str) -> str:
     """Return a name for what is derived from `value`: that of the model's own tensor, a suffix."""
     return f"{next(iter(origins(value)), value.name)}_{suffix}"
+
+
+def axes_for(
+    editor: Editor, axes: Sequence[int]
+) -> tuple[tuple[Sequence[int], ...], dict[str, Any]]:
+    """Return `axes` as a Squeeze or an Unsqueeze has them: as an operand, or as an attribute."""
+    return ((axes,), {}) if editor.opset >= _AXES_ARE_INPUTS else ((), {"axes": axes})

@@ -14,15 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 
-from .rewriting import Rule, RulePass, constant
+from .rewriting import Rule, RulePass, axes_for, constant
 
 _FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE})
-_AXES_ARE_INPUTS = 13
 
 
 def spell_inverse(editor: Editor, node: ir.Node) -> str | None:
@@ -53,11 +51,8 @@ def spell_rank(editor: Editor, node: ir.Node) -> str | None:
         sizes = None if result.shape is None else ir.Shape(result.shape[more:])
         like = ir.Value(name="", type=result.type, shape=sizes)
         inner = editor.op(node.op_type, *operands, like=like)
-        if editor.opset < _AXES_ARE_INPUTS:
-            editor.replace(node, "Unsqueeze", inner, axes=[*range(more)])
-        else:
-            axes = editor.initializer(np.arange(more, dtype=np.int64), f"{result.name}_axes")
-            editor.replace(node, "Unsqueeze", inner, axes)
+        axes, attributes = axes_for(editor, range(more))
+        editor.replace(node, "Unsqueeze", inner, *axes, **attributes)
         return None
     return "no constant has more axes, of one element each"
 

@@ -25,10 +25,9 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import attributes_of, reads, static_shape
 from sambac.graph.origins import is_host_cast, note_host_cast
 
-from .rewriting import Rule, RulePass, made_by
+from .rewriting import Rule, RulePass, axes_for, made_by
 
 _MATRIX = 2
-_AXES_ARE_INPUTS = 13
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,8 @@ def keep_matrix(editor: Editor, node: ir.Node) -> str | None:
     product = ir.val("", result.dtype, rows)
     made = editor.op("MatMul", left, _column(editor, right, like=column), like=product)
     last = -1 if left.shape is None else len(left.shape) - 1
-    if editor.opset < _AXES_ARE_INPUTS:
-        editor.replace(node, "Squeeze", made, axes=[last])
-    else:
-        editor.replace(node, "Squeeze", made, [last])
+    operands, attributes = axes_for(editor, [last])
+    editor.replace(node, "Squeeze", made, *operands, **attributes)
     return None
 
 
@@ -92,9 +89,8 @@ def _as_it_is(editor: Editor, value: ir.Value) -> ir.Value:
 
 
 def _column(editor: Editor, vector: ir.Value, like: ir.Value) -> ir.Value:
-    if editor.opset < _AXES_ARE_INPUTS:
-        return editor.op("Unsqueeze", vector, like=like, axes=[1])
-    return editor.op("Unsqueeze", vector, [1], like=like)
+    operands, attributes = axes_for(editor, [1])
+    return editor.op("Unsqueeze", vector, *operands, like=like, **attributes)
 
 
 def _is_behind_transpose(value: ir.Value) -> bool:

@@ -94,3 +94,11 @@ def test_numbers(values: dict[str, ir.Value], name: str, index: int, expected: o
 
 def test_a_name_that_is_unknown_is_no_size() -> None:
     assert SizeSums().size(ir.val("x", ir.DataType.FLOAT, ir.Shape([None, 3])), 0) is None
+
+
+def test_long_chains_are_not_followed() -> None:
+    value = ir.val("n", ir.DataType.INT64, ir.Shape([]))
+    for _ in range(5000):
+        value = ir.node("Add", [value, value]).outputs[0]
+        value.shape = ir.Shape([])
+    assert SizeSums().number(value) is None

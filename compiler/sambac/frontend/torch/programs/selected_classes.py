@@ -17,7 +17,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from .writes import noted
+from .selected_rows import putter
 
 _aten = torch.ops.aten
 _INDEX, _SIZE, _CHECK = _aten.index.Tensor, _aten.sym_size.int, _aten._assert_scalar.default
@@ -44,14 +44,12 @@ def _keep_rows(graph: fx.Graph, node: fx.Node) -> None:
         return
     x, classes, mask = sources
     count = x.meta["val"].shape[-1]
-    with graph.inserting_before(selected[0]):
-        ones = _put(graph, selected[0], _aten.unsqueeze.default, mask, -1)
-        rows = _put(graph, selected[0], _aten.where.ScalarOther, ones, x, 0.0)
-        given[_X] = _put(graph, selected[0], _aten.reshape.default, rows, [-1, count])
-    with graph.inserting_before(selected[1]):
-        ignored = given[_IGNORED]
-        named = _put(graph, selected[1], _aten.where.ScalarOther, mask, classes, ignored)
-        given[_CLASSES] = _put(graph, selected[1], _aten.reshape.default, named, [-1])
+    put = putter(graph, selected[0])
+    rows = put(_aten.where.ScalarOther, put(_aten.unsqueeze.default, mask, -1), x, 0.0)
+    given[_X] = put(_aten.reshape.default, rows, [-1, count])
+    put = putter(graph, selected[1])
+    named = put(_aten.where.ScalarOther, mask, classes, given[_IGNORED])
+    given[_CLASSES] = put(_aten.reshape.default, named, [-1])
     node.args = tuple(given)
     for one in dict.fromkeys(selected):
         _drop(graph, one)
@@ -96,13 +94,6 @@ def _are_alike(one: fx.Node, other: fx.Node) -> bool:
 def _writes(graph: fx.Graph) -> bool:
     targets = [node.target for node in graph.nodes]
     return any(isinstance(one, OpOverload) and one._schema.is_mutable for one in targets)
-
-
-def _put(graph: fx.Graph, place: fx.Node, operator: Any, *args: Any) -> fx.Node:
-    node = graph.call_function(operator, args)
-    value = operator(*fx.map_arg(args, lambda item: item.meta["val"]))
-    node.meta = noted(place, val=value)
-    return node
 
 
 def _drop(graph: fx.Graph, node: fx.Node) -> None:
