@@ -19,6 +19,8 @@ from .graph.constants import is_absent
 from .models import Model
 from .options import CompileOptions
 from .passes.base import Pass
+from .passes.device_numbers.precision import raise_for_rounding, rounding
+from .passes.device_numbers.round_numbers import RoundNumbers
 from .passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,
@@ -28,8 +30,6 @@ from .passes.pipelines import (
     SIMPLIFY,
     WHOLE_FOR_GRADIENTS,
 )
-from .passes.precision import raise_for_rounding, rounding
-from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext
 from .training.preview import lower_preview
 

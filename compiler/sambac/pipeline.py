@@ -42,21 +42,21 @@ from .multi_model import (
     with_options,
 )
 from .options import CompileOptions
-from .passes.choose_convolutions import ChooseConvolutions
-from .passes.choose_products import ChooseProducts
-from .passes.ownership import OwnUpdates
+from .passes.device_numbers.precision import raise_for_rounding, rounding
+from .passes.device_numbers.round_numbers import RoundNumbers
+from .passes.legalize.ownership import OwnUpdates
 from .passes.pipelines import (
     LEGALIZE,
-    RIGHT_RESULTS,
     SELECT_KERNELS,
     SELECT_LEAN_KERNELS,
     SELECT_TRAINING_KERNELS,
     SIMPLIFY,
     SPARE_ARITHMETIC,
+    WORKAROUNDS,
 )
-from .passes.precision import raise_for_rounding, rounding
-from .passes.round_numbers import RoundNumbers
 from .passes.runner import PassContext, watching
+from .passes.select_kernels.choose_convolutions import ChooseConvolutions
+from .passes.select_kernels.choose_products import ChooseProducts
 from .planning.chips import compared_with_one
 from .planning.estimate import estimate
 from .planning.plans import LoweredGraphs, named_model
@@ -178,7 +178,7 @@ def _inference(
     passes.run(model, (*rounded, *SIMPLIFY))
     quantized = QuantizedLayers()
     if options.precision in QUANTIZED:
-        passes.run(model, (*SPARE_ARITHMETIC, *RIGHT_RESULTS))
+        passes.run(model, (*SPARE_ARITHMETIC, *WORKAROUNDS))
         report("quantise")
         quantized = quantize(source, options, passes)
     report("select kernels")

@@ -39,8 +39,8 @@ _MAY = {
     "sambaflow/samba/tensors/symbolic.py": "methods of torch that work in place",
     "runtime/sambarun/device/fitted.py": "looks for a mark that no symbol ends with",
     "compiler/sambac/explain/written.py": "offers names that begin with one that a user spelled",
-    "compiler/sambac/passes/infer_shapes.py": "the names of an operator's attributes",
-    "compiler/sambac/passes/number_ops.py": "makes one label of another",
+    "compiler/sambac/passes/legalize/infer_shapes.py": "the names of an operator's attributes",
+    "compiler/sambac/passes/device_numbers/number_ops.py": "makes one label of another",
     "pybuda/formats.py": "members of an enumeration",
     "compiler/sambac/frontend/torch/files/archives.py": "dunder names of Python's",
     "runtime/sambarun/device/state.py": "where no file says it, the word of a parameter's author "

@@ -20,7 +20,7 @@ from random_graphs import random_model
 
 import sambac
 import sambarun
-from sambac.passes.check_legal import check_legal
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.passes.pipelines import LEGALIZE, SELECT_KERNELS, SIMPLIFY
 from sambac.reconstruct.verify import check_plans
 

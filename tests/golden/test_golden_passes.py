@@ -29,10 +29,9 @@ from passed_over import wrongly_passed_over
 
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
-from sambac.passes.choose_convolutions import ChooseConvolutions
-from sambac.passes.choose_products import ChooseProducts
-from sambac.passes.convolve_tokens import ConvolveTokens
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.device_numbers.precision import rounding
+from sambac.passes.device_numbers.round_numbers import RoundNumbers
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,
@@ -40,8 +39,9 @@ from sambac.passes.pipelines import (
     SELECT_TRAINING_KERNELS,
     SIMPLIFY,
 )
-from sambac.passes.precision import rounding
-from sambac.passes.round_numbers import RoundNumbers
+from sambac.passes.quantize.convolve_tokens import ConvolveTokens
+from sambac.passes.select_kernels.choose_convolutions import ChooseConvolutions
+from sambac.passes.select_kernels.choose_products import ChooseProducts
 from sambac.variants.products import WriteProducts
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.txt"))

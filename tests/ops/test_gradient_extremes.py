@@ -19,7 +19,7 @@ from gradient_check import Case, build, in_torch, run
 
 from sambac.autodiff import differentiate
 from sambac.ops import FAMILIES
-from sambac.passes.infer_shapes import infer
+from sambac.passes.legalize.infer_shapes import infer
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -13,7 +13,7 @@ import pytest
 from gradient_check import Case, check_against_torch, check_finite_differences
 
 from sambac.autodiff import differentiate
-from sambac.passes.infer_shapes import infer
+from sambac.passes.legalize.infer_shapes import infer
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(5)

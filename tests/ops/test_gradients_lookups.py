@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 from sambac.autodiff import differentiate
-from sambac.passes.infer_shapes import infer
+from sambac.passes.legalize.infer_shapes import infer
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(11)

@@ -11,9 +11,9 @@ import pytest
 from sambac.autodiff import differentiate
 from sambac.errors import CompileError, InternalError
 from sambac.graph.own_gradients import DOMAIN
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.lower_own_gradients import LowerOwnGradients
+from sambac.passes.differentiation.lower_own_gradients import LowerOwnGradients
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
 
 _HEADER = f'<ir_version: 10, opset_import: ["": 23, "{DOMAIN}": 1]>'
 _STRAIGHT = f"""g (float[2,3] x, float[3] s) => (float[2,3] out) {{

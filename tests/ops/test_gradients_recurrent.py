@@ -20,7 +20,7 @@ from sambac.graph.nodes import all_nodes
 from sambac.ops.gradients.recurrent_layer import RECURRENT_LAYERS
 from sambac.ops.gradients.recurrent_walk import STYLES
 from sambac.passes.base import Pass
-from sambac.passes.keep_gates import KeepGates, LowerKeptGates
+from sambac.passes.differentiation.keep_gates import KeepGates, LowerKeptGates
 
 torch = pytest.importorskip("torch")
 rng = np.random.default_rng(7)

@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as arrays
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor
 from sambac.numerics import FORMATS, SOURCE_A, SOURCE_B, parts
-from sambac.passes.check_legal import check_legal
-from sambac.passes.number_ops import NumberSpec, put, second_part
+from sambac.passes.device_numbers.number_ops import NumberSpec, put, second_part
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_ALL")

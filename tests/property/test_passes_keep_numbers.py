@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sambac.passes.check_legal import check_legal
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from sambac.graph.nodes import has_subgraphs
 from sambac.number_rules import NumberRule
 from sambac.options import CompileOptions
-from sambac.passes.check_legal import check_legal
+from sambac.passes.device_numbers.precision import rounding
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.passes.pipelines import LEGALIZE, SELECT_TRAINING_KERNELS, SIMPLIFY
-from sambac.passes.precision import rounding
 
 
 def _load(path: Path) -> ModuleType:

@@ -15,7 +15,7 @@ from torch import nn
 import pybuda
 from pef.graphs import chips_of
 from pybuda.verify import TestKind, VerifyConfig, verify_module, verify_module_pipeline
-from sambac.passes.merge_chains import MergeChains
+from sambac.passes.simplify.merge_chains import MergeChains
 from sambahost.sample_trainer import SampleTrainer
 from sambahost.training_pipeline import Loops, TrainingPipeline
 

@@ -26,7 +26,7 @@ from reference_scan import Scan
 
 from sambac.autodiff import differentiate
 from sambac.passes.base import Pass
-from sambac.passes.infer_shapes import infer
+from sambac.passes.legalize.infer_shapes import infer
 
 Array = np.ndarray[Any, np.dtype[Any]]
 OPSET = 23

@@ -17,7 +17,7 @@ import onnxruntime as ort
 from pef.program import SectionType
 from pef.symbols import SymbolKind
 from sambac.graph.editor import Editor
-from sambac.passes.check_legal import check_legal
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.training.step import StepOptions, StepParts, add_step
 
 Arrays = Mapping[str, np.ndarray]

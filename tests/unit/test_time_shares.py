@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 
 from sambac.arch import load_device
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.quantization.recipe import time_shares
 
 

@@ -23,15 +23,15 @@ from sambac.graph.function_bodies import body_of, call_body
 from sambac.graph.nodes import all_nodes, copy_node, has_subgraphs, is_stop, reads
 from sambac.ops import blocks_gradients, gradient_of, undifferentiable
 from sambac.passes.base import Pass
-from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.fold_constants import FoldConstants, InlineBranches
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.inline_functions import InlineFunctions
-from sambac.passes.insert_casts import NameCasts
-from sambac.passes.lift_constants import LiftConstants
-from sambac.passes.names_and_order import SortNodes, UniqueNames
-from sambac.passes.remove_no_ops import RemoveNoOps
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.legalize.inline_functions import InlineFunctions
+from sambac.passes.legalize.insert_casts import NameCasts
+from sambac.passes.legalize.lift_constants import LiftConstants
+from sambac.passes.legalize.names_and_order import SortNodes, UniqueNames
+from sambac.passes.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
+from sambac.passes.simplify.fold_constants import FoldConstants, InlineBranches
+from sambac.passes.simplify.remove_no_ops import RemoveNoOps
 
 
 def active_values(graph: ir.Graph, trained: Collection[ir.Value]) -> set[ir.Value]:

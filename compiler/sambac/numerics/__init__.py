@@ -5,7 +5,8 @@
     rounding       an array as a device holds it in any of the formats
     fidelity       the parts of its operands that a multiplier takes, pass by pass
 
-Nothing here knows a graph: `sambac.passes.round_numbers` puts the same formulas into one.
+Nothing here knows a graph: `sambac.passes.device_numbers.round_numbers` puts the same formulas
+into one.
 """
 
 from .fidelity import (

@@ -3,7 +3,7 @@
     LEGALIZE                   any model comes into the form that all later stages rely on
     SIMPLIFY                   a legal graph gets smaller, and computes the same
     SPARE_ARITHMETIC           what is linear goes where it is the least work
-    RIGHT_RESULTS              operators that onnxruntime computes as ONNX says
+    WORKAROUNDS              operators that onnxruntime computes as ONNX says
     SELECT_KERNELS             a simple graph is rewritten to the operators that run fastest
     SELECT_TRAINING_KERNELS    the same for a training step
     SELECT_LEAN_KERNELS        the same where activations are computed again
@@ -18,59 +18,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .additions import ChooseAdditions, FuseGatedAdditions
 from .base import Pass
-from .check_kernels import CheckKernels
-from .check_operands import CheckRanks, CheckShapes, CheckWindows
-from .convolve_first import ConvolveFirst
-from .convolve_rows import ConvolveRows
-from .eliminate_common_subexpressions import EliminateCommonSubexpressions
-from .eliminate_dead_code import EliminateDeadCode
-from .empty_results import EmptyResults, EmptySums, OpenProducts
-from .exact_casts import ExactCasts
-from .exact_integers import ExactIntegers
-from .exact_transforms import ExactTransforms
-from .fold_affine import FoldIntoConv, FoldIntoNormalization
-from .fold_constants import FoldConstants, InlineBranches
-from .fold_expands import FoldExpands
-from .full_dropouts import FullDropouts
-from .fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
-from .fuse_rms_normalization import FuseRmsNormalization
-from .fuse_rotary import FuseRotary
-from .infer_shapes import InferShapes
-from .inline_functions import ExpandFunctions, InlineFunctions
-from .insert_casts import InsertCasts
-from .join_linears import JoinLinears
-from .join_pads import JoinPads
-from .keep_deviations import KeepDeviations
-from .keep_gates import KeepGates, LowerKeptGates
-from .keep_pads import KeepPads
-from .keep_scales import KeepScales
-from .keep_statistics import KeepStatistics, LowerKeptStatistics
-from .lift_constants import LiftConstants
-from .log_sigmoids import LogSigmoids
-from .lower_activations import LowerActivations
-from .lower_cross_entropy import LowerCrossEntropy
-from .lower_einsum import LowerEinsum
-from .lower_normalization import LowerGroupNormalization, LowerLrn, LowerMeanVariance
-from .lower_opset import LowerOpset
-from .lower_own_gradients import LowerOwnGradients
-from .make_scatters_deterministic import MakeScattersDeterministic
-from .merge_chains import CastBeforeProducts, GatherShuffles, MergeChains
-from .multiply_pixels import MultiplyPixels
-from .names_and_order import SortNodes, UniqueNames
-from .ownership import OwnOutputs, OwnStatistics
-from .pool_first import PoolBeforeConv, PoolBeforeRelu
-from .reduce_strength import ReduceStrength
-from .refuse_empty import RefuseEmpty
-from .remove_no_ops import RemoveNoOps
-from .share_activations import ShareErrorFunctions, ShareSigmoids
-from .share_heads import ShareHeads
-from .spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
-from .spell_letters import SpellLetters
-from .spell_limits import SpellLimits
-from .spell_neighbours import SpellNeighbours
-from .spell_operands import (
+from .differentiation.keep_gates import KeepGates, LowerKeptGates
+from .differentiation.keep_statistics import KeepStatistics, LowerKeptStatistics
+from .differentiation.lower_cross_entropy import LowerCrossEntropy
+from .differentiation.lower_own_gradients import LowerOwnGradients
+from .legalize.check_kernels import CheckKernels
+from .legalize.check_operands import CheckRanks, CheckShapes, CheckWindows
+from .legalize.exact_casts import ExactCasts
+from .legalize.exact_integers import ExactIntegers
+from .legalize.exact_transforms import ExactTransforms
+from .legalize.infer_shapes import InferShapes
+from .legalize.inline_functions import ExpandFunctions, InlineFunctions
+from .legalize.insert_casts import InsertCasts
+from .legalize.lift_constants import LiftConstants
+from .legalize.lower_normalization import LowerGroupNormalization, LowerLrn, LowerMeanVariance
+from .legalize.lower_opset import LowerOpset
+from .legalize.names_and_order import SortNodes, UniqueNames
+from .legalize.ownership import OwnOutputs, OwnStatistics
+from .legalize.spell_defaults import GatherStrings, GiveBias, SpellResizing, StepsFirst
+from .legalize.spell_letters import SpellLetters
+from .legalize.spell_neighbours import SpellNeighbours
+from .legalize.spell_operands import (
     ScalarRanges,
     SpellAxes,
     SpellMargins,
@@ -78,11 +47,42 @@ from .spell_operands import (
     SpellSides,
     SpellSlices,
 )
-from .spell_ranks import SpellRanks
-from .sum_products import SumProducts
-from .unsigned_weights import UnsignedWeights
-from .vectors_first import VectorsFirst
-from .widen_masks import WidenMasks
+from .legalize.unsigned_weights import UnsignedWeights
+from .legalize.widen_masks import WidenMasks
+from .select_kernels.additions import ChooseAdditions, FuseGatedAdditions
+from .select_kernels.convolve_first import ConvolveFirst
+from .select_kernels.convolve_rows import ConvolveRows
+from .select_kernels.fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
+from .select_kernels.fuse_rms_normalization import FuseRmsNormalization
+from .select_kernels.fuse_rotary import FuseRotary
+from .select_kernels.join_linears import JoinLinears
+from .select_kernels.lower_activations import LowerActivations
+from .select_kernels.multiply_pixels import MultiplyPixels
+from .select_kernels.pool_first import PoolBeforeConv, PoolBeforeRelu
+from .select_kernels.reduce_strength import ReduceStrength
+from .select_kernels.share_activations import ShareErrorFunctions, ShareSigmoids
+from .select_kernels.sum_products import SumProducts
+from .simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from .simplify.eliminate_dead_code import EliminateDeadCode
+from .simplify.fold_affine import FoldIntoConv, FoldIntoNormalization
+from .simplify.fold_constants import FoldConstants, InlineBranches
+from .simplify.fold_expands import FoldExpands
+from .simplify.join_pads import JoinPads
+from .simplify.log_sigmoids import LogSigmoids
+from .simplify.lower_einsum import LowerEinsum
+from .simplify.merge_chains import CastBeforeProducts, GatherShuffles, MergeChains
+from .simplify.remove_no_ops import RemoveNoOps
+from .simplify.share_heads import ShareHeads
+from .workarounds.empty_results import EmptyResults, EmptySums, OpenProducts
+from .workarounds.full_dropouts import FullDropouts
+from .workarounds.keep_deviations import KeepDeviations
+from .workarounds.keep_pads import KeepPads
+from .workarounds.keep_scales import KeepScales
+from .workarounds.make_scatters_deterministic import MakeScattersDeterministic
+from .workarounds.refuse_empty import RefuseEmpty
+from .workarounds.spell_limits import SpellLimits
+from .workarounds.spell_ranks import SpellRanks
+from .workarounds.vectors_first import VectorsFirst
 
 LEGALIZE: tuple[Pass, ...] = (
     InlineFunctions(),
@@ -151,7 +151,7 @@ SPARE_ARITHMETIC: tuple[Pass, ...] = (
 
 # Not for speed, but for what onnxruntime gives without: whatever runs a model needs them, and so
 # does what measures it before its layers are quantised.
-RIGHT_RESULTS: tuple[Pass, ...] = (
+WORKAROUNDS: tuple[Pass, ...] = (
     SpellAxes(),  # the operators give wrong shapes
     SpellLimits(),  # onnxruntime refuses some, and what it makes of others
     SpellMargins(),  # onnxruntime refuses what comes out
@@ -174,7 +174,7 @@ RIGHT_RESULTS: tuple[Pass, ...] = (
 # values (1.01x), Gemm for MatMul and Add of constant weights (1.00x: onnxruntime does it), masks
 # added instead of selected (0.995).
 SELECT_KERNELS: tuple[Pass, ...] = (
-    *RIGHT_RESULTS,
+    *WORKAROUNDS,
     *_MOVE_LINEAR,
     ConvolveRows(),
     LowerLrn(),

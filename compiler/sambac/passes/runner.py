@@ -41,7 +41,7 @@ from .base import (
     WITHOUT_KERNEL,
     Pass,
 )
-from .check_legal import check_legal
+from .legalize.check_legal import check_legal
 
 Observer = Callable[[str, ir.Model, float], None]
 """Called after each pass with its name, the graph, which it must not change, and its seconds."""

@@ -7,7 +7,7 @@
     samples     batches of inputs in a file
     recipe      which layers there are, and which passes quantise them
 
-The rewritings themselves are passes: `sambac.passes.quantize_weights` and its neighbours.
+The rewritings themselves are passes: `sambac.passes.quantize.quantize_weights` and its neighbours.
 """
 
 from .quantize import QuantizedLayers, quantize

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from pef.text import plural
 from pef.wording import listed
-from sambac.passes.quantize_convolutions import settled
+from sambac.passes.quantize.quantize_convolutions import settled
 
 from .samples import Batch
 

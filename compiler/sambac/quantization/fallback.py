@@ -28,7 +28,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.passes.quantized_layers import COSTS, Way, Ways
+from sambac.passes.quantize.quantized_layers import COSTS, Way, Ways
 from sambac.passes.runner import PassContext
 
 from .expected import ExpectedOutput

@@ -15,8 +15,8 @@ from sambac.frontend import Source
 from sambac.graph.constants import Array
 from sambac.numerics.integers import ByteScale
 from sambac.options import CompileOptions
-from sambac.passes.quantize_convolutions import convolutions
-from sambac.passes.quantized_layers import LayerNote, Ways, in_float32
+from sambac.passes.quantize.quantize_convolutions import convolutions
+from sambac.passes.quantize.quantized_layers import LayerNote, Ways, in_float32
 from sambac.passes.runner import PassContext
 from sambac.quantized_precisions import DEFAULT_BLOCK, QUANTIZED
 

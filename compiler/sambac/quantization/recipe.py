@@ -14,18 +14,18 @@ from sambac.graph.nodes import all_nodes
 from sambac.numerics.integers import ByteScale
 from sambac.ops import flops_of
 from sambac.passes.base import Pass
-from sambac.passes.channels_last import ChannelsLast
-from sambac.passes.coarse_gelus import CoarseGelus
-from sambac.passes.convolve_tokens import ConvolveTokens
-from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.join_quantized import JoinQuantized, scaled
-from sambac.passes.merge_chains import MergeChains
-from sambac.passes.quantize_convolutions import QuantizeConvolutions, convolutions, settled
-from sambac.passes.quantize_products import QuantizeProducts
-from sambac.passes.quantize_weights import QuantizeWeights, RoundData
-from sambac.passes.quantized_layers import COSTS, Way, Ways, in_float32, products
-from sambac.passes.remove_no_ops import RemoveNoOps
+from sambac.passes.quantize.channels_last import ChannelsLast
+from sambac.passes.quantize.coarse_gelus import CoarseGelus
+from sambac.passes.quantize.convolve_tokens import ConvolveTokens
+from sambac.passes.quantize.join_quantized import JoinQuantized, scaled
+from sambac.passes.quantize.quantize_convolutions import QuantizeConvolutions, convolutions, settled
+from sambac.passes.quantize.quantize_products import QuantizeProducts
+from sambac.passes.quantize.quantize_weights import QuantizeWeights, RoundData
+from sambac.passes.quantize.quantized_layers import COSTS, Way, Ways, in_float32, products
+from sambac.passes.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
+from sambac.passes.simplify.merge_chains import MergeChains
+from sambac.passes.simplify.remove_no_ops import RemoveNoOps
 from sambac.quantized_precisions import Quantized
 
 FIRST_OPSET = 12

@@ -24,7 +24,7 @@ from sambac.graph.protos import subgraphs
 from sambac.graph.value_types import infer_results
 from sambac.graph.value_types import parse as parse_type
 from sambac.ops import held_whole, keepable
-from sambac.passes.infer_shapes import ask_runtime, infer
+from sambac.passes.legalize.infer_shapes import ask_runtime, infer
 from sambac.planning.from_model import value_facts
 from sambac.planning.view import ValueFacts, ValueRole
 

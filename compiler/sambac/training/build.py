@@ -28,10 +28,10 @@ from sambac.graph.decisions import Decisions
 from sambac.graph.nodes import static_shape
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
-from sambac.passes.check_kernels import require_one_type
-from sambac.passes.inline_functions import InlineFunctions
-from sambac.passes.keep_gates import LayerPass
-from sambac.passes.names_and_order import SortNodes
+from sambac.passes.differentiation.keep_gates import LayerPass
+from sambac.passes.legalize.check_kernels import require_one_type
+from sambac.passes.legalize.inline_functions import InlineFunctions
+from sambac.passes.legalize.names_and_order import SortNodes
 from sambac.passes.pipelines import (
     AFTER_GRADIENTS,
     BEFORE_GRADIENTS,

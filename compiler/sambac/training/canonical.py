@@ -26,8 +26,8 @@ from sambac.facts import Roles
 from sambac.graph.editor import Editor
 from sambac.graph.names import value_names
 from sambac.graph.nodes import all_nodes, float_attribute, input_at, subgraphs
-from sambac.passes.names_and_order import UniqueNames
-from sambac.passes.raise_opset import require_unread, to_opset
+from sambac.passes.legalize.names_and_order import UniqueNames
+from sambac.passes.legalize.raise_opset import require_unread, to_opset
 
 OPSET = 23
 _NAMES_SHOWN = 8

@@ -24,7 +24,7 @@ from sambac.autodiff import differentiate
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import copy_node, float_attribute, redirect
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.passes.pipelines import LEGALIZE
 from sambac.passes.runner import PassContext
 

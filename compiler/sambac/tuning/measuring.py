@@ -23,9 +23,9 @@ import onnxruntime as ort
 from sambac.graph.editor import Editor
 from sambac.kernels.probe import RefusedError, open_fast
 from sambac.ops.gradients.formulations import AnyPoint, Formulation
-from sambac.passes.choose_products import ChooseProducts
 from sambac.passes.pipelines import SELECT_TRAINING_KERNELS, SIMPLIFY
 from sambac.passes.runner import PassContext
+from sambac.passes.select_kernels.choose_products import ChooseProducts
 from sambac.variants.blocked import BlockConvolutions
 from sambac.variants.products import WriteProducts
 

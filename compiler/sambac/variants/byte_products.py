@@ -27,8 +27,8 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute
 from sambac.numerics.integers import MIDDLE
 from sambac.passes.base import Pass
-from sambac.passes.quantized_layers import LayerNote
-from sambac.passes.unsigned_weights import UnsignedWeights, shifted_places
+from sambac.passes.legalize.unsigned_weights import UnsignedWeights, shifted_places
+from sambac.passes.quantize.quantized_layers import LayerNote
 
 FEATURE = "u8s8"
 """What a program of these products requires of the host."""

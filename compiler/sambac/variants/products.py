@@ -4,8 +4,8 @@
     Gemm(G, X, transA=1)     ->  Transpose(Gemm(Transpose(X), G))
     Gemm(X, W, b, transB=1)  ->  Transpose(Gemm(W, X, Reshape(b), transB=1))
 
-as `passes/choose_products.py` noted it. It costs the memory of a turned operand or result, of a
-thread that computes: a program for processors alone.
+as `passes/select_kernels/choose_products.py` noted it. It costs the memory of a turned operand or
+result, of a thread that computes: a program for processors alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.ops.gradients.products import PRODUCT
 from sambac.ops.gradients.rules import reshape
 from sambac.passes.base import Pass
-from sambac.passes.choose_products import product_at
 from sambac.passes.rewriting import present
+from sambac.passes.select_kernels.choose_products import product_at
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sambac.autodiff import differentiate, expansion, walker
 from sambac.errors import CompileError
 from sambac.graph.nodes import mark_stop
 from sambac.ops import gradient_of
-from sambac.passes.infer_shapes import infer
+from sambac.passes.legalize.infer_shapes import infer
 
 HEADER = '<ir_version: 10, opset_import: ["": 23]>'
 

@@ -11,7 +11,7 @@ import sambac
 from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.options import CompileOptions
-from sambac.passes.names_and_order import UniqueNames
+from sambac.passes.legalize.names_and_order import UniqueNames
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 import sambac
 import sambarun
 from sambac.graph.loop_states import keep_loop_states
-from sambac.passes.infer_shapes import infer
+from sambac.passes.legalize.infer_shapes import infer
 
 _KEPT, _OPEN_ROWS, _UNKNOWN = ["3", "n"], ["None", "n"], None
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 import pytest
 
-from sambac.passes.check_legal import check_legal
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.passes.pipelines import LEGALIZE
 
 

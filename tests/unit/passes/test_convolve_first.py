@@ -10,8 +10,8 @@ import pytest
 from near import assert_near
 from onnx import numpy_helper
 
-from sambac.passes.convolve_first import ConvolveFirst
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.convolve_first import ConvolveFirst
 
 SMALL, OTHER, RESULTS = 40, 3, 2
 

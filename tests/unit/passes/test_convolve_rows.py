@@ -11,9 +11,9 @@ import torch
 from near import assert_near
 from onnx import numpy_helper
 
-from sambac.passes.convolve_rows import ConvolveRows
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.convolve_rows import ConvolveRows
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
 
 CHANNELS = 32
 _WEIGHTS = {

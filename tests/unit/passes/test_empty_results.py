@@ -9,7 +9,7 @@ import pytest
 
 import sambac
 import sambarun
-from sambac.passes.empty_results import EmptyResults, OpenProducts
+from sambac.passes.workarounds.empty_results import EmptyResults, OpenProducts
 
 # What is written of x [0,4] and s [], and the shape of the result.
 _EMPTY = {

@@ -11,9 +11,9 @@ import pytest
 
 import pef
 import sambac
-from sambac.passes import evaluation
-from sambac.passes.fold_constants import FoldConstants
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.simplify import evaluation
+from sambac.passes.simplify.fold_constants import FoldConstants
 
 A = np.sin(np.arange(1, 49, dtype=np.float64) ** 2).astype(np.float32).reshape(6, 8)
 EXACTLY = A.astype(np.longdouble)  # more bits than float64, where the host has them

@@ -13,8 +13,8 @@ import pytest
 
 import sambac
 import sambarun
-from sambac.passes.exact_casts import ExactCasts
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.exact_casts import ExactCasts
+from sambac.passes.legalize.infer_shapes import InferShapes
 
 FLOAT8 = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz")
 

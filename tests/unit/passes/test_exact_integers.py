@@ -13,9 +13,9 @@ import pytest
 
 import sambac
 import sambarun
-from sambac.passes.exact_integers import ExactIntegers
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.integer_bounds import bounds
+from sambac.passes.legalize.exact_integers import ExactIntegers
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.legalize.integer_bounds import bounds
 
 SHAPE = (5, 9)
 ENDS = (

@@ -11,8 +11,8 @@ import pytest
 
 import sambac
 import sambarun
-from sambac.passes.exact_transforms import ExactTransforms
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.exact_transforms import ExactTransforms
+from sambac.passes.legalize.infer_shapes import InferShapes
 
 TOLERANCES = {"float": 2e-6, "double": 1e-12}
 """Parts of the largest element, by ONNX's name of the type."""

@@ -10,9 +10,9 @@ import onnx_ir as ir
 import pytest
 from onnx import helper, numpy_helper
 
-from sambac.passes import fold_constants
-from sambac.passes.fold_constants import FoldConstants
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.simplify import fold_constants
+from sambac.passes.simplify.fold_constants import FoldConstants
 
 WEIGHT = np.arange(600, dtype=np.float32).reshape(20, 30)
 

@@ -11,7 +11,7 @@ from near import assert_near
 
 import sambac
 import sambarun
-from sambac.passes import infer_shapes
+from sambac.passes.legalize import infer_shapes
 
 _STATIC = """
     <ir_version: 8, opset_import: ["": 20]>

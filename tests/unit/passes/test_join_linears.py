@@ -10,9 +10,9 @@ import pytest
 from near import assert_near
 from onnx import numpy_helper
 
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.join_linears import JoinLinears
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.join_linears import JoinLinears
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
 
 ROWS = "m = MatMul(x, v) a = Add(m, c)"
 IMAGE = "t = Transpose<perm = [0, 2, 1]>(a) i = Reshape(t, sizes)"

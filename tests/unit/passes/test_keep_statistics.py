@@ -11,8 +11,8 @@ import torch
 from near import assert_near
 
 from sambac.autodiff import differentiate
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.keep_statistics import KeepStatistics, LowerKeptStatistics
+from sambac.passes.differentiation.keep_statistics import KeepStatistics, LowerKeptStatistics
+from sambac.passes.legalize.infer_shapes import InferShapes
 
 GROUPS = 3
 SHAPE = (2, 6, 4, 6)

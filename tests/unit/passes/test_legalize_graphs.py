@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from sambac.errors import CompileError
 from sambac.graph.names import FreshNames
 from sambac.graph.nodes import all_nodes, subgraphs
-from sambac.passes.names_and_order import SortNodes
+from sambac.passes.legalize.names_and_order import SortNodes
 from sambac.passes.pipelines import LEGALIZE
 
 Legalized = Callable[[str], ir.Model]

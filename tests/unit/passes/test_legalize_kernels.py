@@ -15,9 +15,9 @@ from sambac.frontend.versions import adopt_versions
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, output_types, why_no_kernel
 from sambac.kernels.widening import widening
-from sambac.passes.check_kernels import CheckKernels
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.lower_opset import LowerOpset
+from sambac.passes.legalize.check_kernels import CheckKernels
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.legalize.lower_opset import LowerOpset
 from sambac.passes.pipelines import LEGALIZE
 
 Legalized = Callable[[str], ir.Model]

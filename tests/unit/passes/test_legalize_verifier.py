@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from sambac.passes.check_legal import RULES, check_legal
+from sambac.passes.legalize.check_legal import RULES, check_legal
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[2] x, bool c) => (float[2] y)

@@ -10,9 +10,9 @@ import pytest
 from near import assert_near
 from onnx import numpy_helper
 
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.lower_activations import LowerActivations
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.lower_activations import LowerActivations
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
 
 _SHAPE = (2, 16, 9, 17)
 _EDGES = (np.nan, np.inf, -np.inf, 0.0, -0.0, 3e38, -3e38, 1e-45, -1e-45)

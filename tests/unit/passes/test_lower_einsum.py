@@ -9,9 +9,9 @@ import onnxruntime as ort
 import pytest
 from near import assert_near
 
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.lower_einsum import LowerEinsum
-from sambac.passes.remove_no_ops import RemoveNoOps
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.simplify.lower_einsum import LowerEinsum
+from sambac.passes.simplify.remove_no_ops import RemoveNoOps
 
 SIZES = {"b": 2, "h": 3, "i": 5, "j": 4, "k": 6, "l": 1, "z": 0}
 

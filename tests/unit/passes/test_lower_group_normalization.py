@@ -8,8 +8,8 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.lower_normalization import LowerGroupNormalization
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.legalize.lower_normalization import LowerGroupNormalization
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : {opset}]>

@@ -9,8 +9,8 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from sambac.passes.infer_shapes import infer
-from sambac.passes.make_scatters_deterministic import MakeScattersDeterministic
+from sambac.passes.legalize.infer_shapes import infer
+from sambac.passes.workarounds.make_scatters_deterministic import MakeScattersDeterministic
 
 LINES, WIDTH = 1024, 64
 ALL_ROWS = np.stack([np.arange(40) // 5, np.arange(40) % 5 - 5], axis=1)

@@ -9,8 +9,8 @@ from onnx import parser
 
 import sambac
 import sambarun
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.insert_casts import NameCasts
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.legalize.insert_casts import NameCasts
 
 
 def test_the_type_of_the_other_input_is_named():

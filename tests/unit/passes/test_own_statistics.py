@@ -8,7 +8,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
-from sambac.passes.ownership import OwnStatistics
+from sambac.passes.legalize.ownership import OwnStatistics
 
 TEXT = """
 <ir_version: 10, opset_import: ["" : 23]>

@@ -9,8 +9,8 @@ import onnxruntime as ort
 import pytest
 from near import assert_near
 
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.reduce_strength import ReduceStrength
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.reduce_strength import ReduceStrength
 
 Array = np.ndarray
 

@@ -8,9 +8,9 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from sambac.passes.eliminate_dead_code import EliminateDeadCode
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.reduce_strength import ReduceStrength
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.reduce_strength import ReduceStrength
+from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
 
 
 def _reduced(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -13,7 +13,7 @@ import pytest
 
 import sambac
 import sambarun
-from sambac.passes.refuse_empty import RefuseEmpty
+from sambac.passes.workarounds.refuse_empty import RefuseEmpty
 
 
 @dataclass(frozen=True)

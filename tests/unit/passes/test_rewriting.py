@@ -10,7 +10,7 @@ from sambac.graph.constants import is_uniform
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import redirect
 from sambac.graph.origins import noted_origins, origins
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.passes.rewriting import combine, constant, derived_name
 
 TEXT = """

@@ -19,7 +19,7 @@ from sambac.passes.base import (
     WITHOUT_KERNEL,
     Pass,
 )
-from sambac.passes.check_kernels import CheckKernels
+from sambac.passes.legalize.check_kernels import CheckKernels
 from sambac.passes.runner import PassContext, concerns, operators_in
 
 RELU = """<ir_version: 8, opset_import: ["" : 17]>

@@ -10,7 +10,7 @@ import pytest
 import sambac
 import sambarun
 from sambac.options import Level
-from sambac.passes.unsigned_weights import UnsignedWeights
+from sambac.passes.legalize.unsigned_weights import UnsignedWeights
 from sambarun.device import image
 
 ROWS, SUMS, COLUMNS = 3, 64, 16

@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from sambac.passes.infer_shapes import InferShapes
-from sambac.passes.widen_masks import WidenMasks
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.legalize.widen_masks import WidenMasks
 
 rng = np.random.default_rng(5)
 

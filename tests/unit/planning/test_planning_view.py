@@ -7,8 +7,8 @@ import onnx_ir as ir
 import pytest
 
 from sambac.errors import CompileError
-from sambac.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
-from sambac.passes.insert_casts import InsertCasts
+from sambac.passes.legalize.insert_casts import InsertCasts
+from sambac.passes.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from sambac.planning.from_model import view_of
 from sambac.planning.view import ValueRole
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 import pytest
 from onnx import parser
 
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 
 Parse = Callable[[str], ir.Model]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from pef.program import SectionType
-from sambac.passes.check_legal import check_legal
+from sambac.passes.legalize.check_legal import check_legal
 from sambac.training.recompute import Recompute
 
 Parse = Callable[[str], ir.Model]

@@ -10,7 +10,7 @@ from step_machine import StepMachine
 from pef.program import SectionType
 from sambac.graph.nodes import static_shape
 from sambac.optimizers import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.training.step import StepOptions
 
 OPTIMIZERS = (

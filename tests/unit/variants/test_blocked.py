@@ -11,7 +11,7 @@ import onnxruntime as ort
 import pytest
 
 from sambac.graph.constants import is_literal
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.planning.plans import LiveSets
 from sambac.section_program import FormalProgram, SectionModel, SectionSource
 from sambac.variants.blocked import SIZES, BlockConvolutions

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.training.rows import ROW_BYTES, SHORTEST_BYTES, in_rows
 from sambac.variants.chunks import UpdateInChunks
 

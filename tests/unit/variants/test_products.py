@@ -16,8 +16,8 @@ from near import assert_near
 import sambac
 import sambarun
 from sambac.kernels.probe import TRANSPOSITIONS
-from sambac.passes.choose_products import ChooseProducts
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
+from sambac.passes.select_kernels.choose_products import ChooseProducts
 from sambac.variants.chunks import PROCESSOR
 from sambac.variants.products import WriteProducts
 from sambarun.sessions import opening

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from sambac.graph.constants import is_literal
-from sambac.passes.infer_shapes import InferShapes
+from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.planning.plans import LiveSets
 from sambac.section_program import SectionSource
 from sambac.variants.terms import LeaveOut

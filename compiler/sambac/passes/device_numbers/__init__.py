@@ -1,0 +1,1 @@
+"""What rounds results as the numbers of a device would."""

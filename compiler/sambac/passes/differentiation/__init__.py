@@ -1,0 +1,1 @@
+"""What stands around differentiation: what is kept for gradients, and what comes of it."""

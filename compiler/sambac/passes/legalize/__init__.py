@@ -1,0 +1,1 @@
+"""What brings any model into the form that all later stages rely on."""

@@ -1,0 +1,79 @@
+"""Masks of attention, as wide as the kernel wants them.
+
+    Attention(q, k, v, mask)  ->  Attention(q, k, v, Expand(mask))
+
+where a mask has one row for all queries, or one column for all keys: the operator broadcasts it,
+onnxruntime's kernel refuses it at run time. From opset 24 on, a column is padded, not repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from sambac.graph.editor import Editor
+from sambac.graph.nodes import input_at
+from sambac.passes.rewriting import Rule, RulePass
+
+Dims: TypeAlias = "tuple[int | ir.SymbolicDim, ...]"
+
+_PADS = 24
+"""The opset from which on masks with too few columns are padded."""
+
+
+def widen(editor: Editor, node: ir.Node) -> str | None:
+    """Attention(q, k, v, mask) -> Attention(q, k, v, Expand(mask)).
+
+    Sizes that are open stay so: a batch is none of the matter, and the number of queries is asked
+    when the model runs.
+    """
+    mask, past = input_at(node, 3), input_at(node, 4)
+    shapes = [_dims(value) for value in (mask, node.inputs[0], node.inputs[1])]
+    cached = (0, 0, 0, 0) if past is None else _dims(past)
+    shape, query, key = shapes
+    if mask is None or shape is None or query is None or key is None or cached is None:
+        return "there is no mask, or a shape is not known"
+    if len(shape) < 2:
+        return "the mask has no rows"
+    rows, columns = shape[-2:]
+    rows = query[-2] if rows == 1 else rows
+    if columns == 1 and editor.opset < _PADS:
+        if not isinstance(key[-2], int) or not isinstance(cached[2], int):
+            return "the number of keys is open"
+        columns = key[-2] + cached[2]
+    full = (*shape[:-2], rows, columns)
+    if full == shape:
+        return "the mask is wide enough"
+    stem = f"{mask.name}_wide"
+    target = _target(editor, node, full, stem)
+    like = ir.Value(type=mask.type, shape=ir.Shape(full))
+    node.replace_input_with(3, editor.op("Expand", mask, target, like=like, name=stem))
+    return None
+
+
+def _dims(value: ir.Value | None) -> Dims | None:
+    return None if value is None or value.shape is None else tuple(value.shape.dims)
+
+
+def _target(editor: Editor, node: ir.Node, full: Dims, stem: str) -> ir.Value:
+    """Return the shape to expand a mask to, in which 1 leaves an axis as it is."""
+    sizes = [size if isinstance(size, int) else 1 for size in full]
+    if isinstance(full[-2], int):
+        return editor.initializer(np.asarray(sizes, np.int64), f"{stem}_shape")
+    vector = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+    rows = editor.op("Shape", node.inputs[0], like=vector, name=f"{stem}_rows", start=-2, end=-1)
+    columns = editor.initializer(np.asarray(sizes[-1:], np.int64), f"{stem}_columns")
+    both = ir.Value(type=vector.type, shape=ir.Shape([2]))
+    return editor.op("Concat", rows, columns, like=both, name=f"{stem}_shape", axis=0)
+
+
+@dataclass(frozen=True)
+class WidenMasks(RulePass):
+    """Expand the masks of attention to a row for each query and a column for each key."""
+
+    name: ClassVar[str] = "widen_masks"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"Attention": (widen,)}

@@ -1,0 +1,1 @@
+"""What lets layers compute in bytes, or read weights of few bits."""

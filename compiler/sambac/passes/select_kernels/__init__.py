@@ -1,0 +1,1 @@
+"""What rewrites a simple graph to the operators that run fastest."""

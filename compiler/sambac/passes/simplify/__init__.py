@@ -1,0 +1,1 @@
+"""What makes a legal graph smaller, and lets it compute the same."""
