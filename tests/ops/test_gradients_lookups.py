@@ -146,6 +146,30 @@ def test_lookups_of_a_table_are_summed_at_once(reading: Reading):
     np.testing.assert_allclose(got, leaf.grad.numpy(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_of_constant_numbers_go_to_their_places_without_a_sum(axis: int):
+    sizes = [1024, 4]
+    sizes.insert(axis, 3)
+    shape = ",".join(map(str, sizes))
+    row = ir.Shape(size for at, size in enumerate(sizes) if at != axis)
+    reads = " ".join(f"r{at} = Gather<axis = {axis}>(x, n{at})" for at in range(3))
+    parsed = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 23]> g (float[{shape}] x) => (float r0) '
+        f"<int64 n0 = {{0}}, int64 n1 = {{1}}, int64 n2 = {{-1}}> {{ {reads} }}"
+    )
+    model = ir.serde.deserialize_model(parsed)
+    infer(model)
+    seeds = {node.outputs[0]: ir.Value(name=f"d{node.name}") for node in model.graph}
+    for output, seed in seeds.items():
+        seed.type, seed.shape = output.type, row
+    model.graph.inputs.extend(seeds.values())
+    (x, *_) = model.graph.inputs
+    before = len(model.graph)
+    differentiate(model, seeds, [x])
+    made = {node.op_type for node in list(model.graph)[before:]}
+    assert made <= {"Reshape", "Pad", "Add"}
+
+
 def test_embeddings_train_as_in_pytorch():
     """Two lookups with padding, of many rows, and the tied output of a table; two steps."""
     import sambac

@@ -19,7 +19,7 @@ from onnxruntime.capi import _pybind_state as ort
 from sambarun.errors import RunError
 
 from .ort_errors import ORT_ERRORS, message_of
-from .plain_products import with_plain_products
+from .plain_operators import plainer
 from .provider import CPU, Provider
 from .threads import Threads, needs_shared_pool
 
@@ -69,16 +69,27 @@ def create_session(
     threads. Raises `RunError` with onnxruntime's words if it refuses the model, `IncompleteError`
     if another provider than the processor's cannot run all of it, or fails to make it ready.
     """
+    if tuning.provider.is_processor:
+        return _with_enough_threads(model, folder, tuning, sessions)
+    refused: list[RunError] = []
+    for plain in plainer(model):
+        try:
+            return _with_enough_threads(plain, folder, tuning, sessions)
+        except RunError as error:
+            refused.append(error)
+    raise IncompleteError(str(refused[0])) from refused[0]
+
+
+def _with_enough_threads(
+    model: bytes, folder: str, tuning: Tuning, sessions: int
+) -> onnxruntime.InferenceSession:
     try:
-        if not tuning.provider.is_processor:
-            model = with_plain_products(model)
         return _create(model, folder, tuning, sessions)
     except ORT_ERRORS as error:
         if needs_shared_pool(error) and not tuning.threads.shared:
             shared = tuning._replace(threads=tuning.threads._replace(shared=True))
-            return create_session(model, folder, shared, sessions)
-        kind = RunError if tuning.provider.is_processor else IncompleteError
-        raise kind(message_of(error)) from error
+            return _with_enough_threads(model, folder, shared, sessions)
+        raise RunError(message_of(error)) from error
 
 
 def be_quiet() -> None:

@@ -62,9 +62,17 @@ def _gathered(
 
     def part() -> _Lookup:
         rows = reshape(b, at.dy, (*shape[:axis], size, *shape[axis + 1 :]))
-        return _Lookup(reshape(b, index, (size,)), rows)
+        return _Lookup(_flat(b, index), rows)
 
     return [_lookup(b, at, axis, shape[axis], part)]
+
+
+def _flat(b: Editor, index: ir.Value) -> ir.Value:
+    """Return `index` as [N], a constant where it is one: what is known of it saves the sum."""
+    known = constant_of(index)
+    if known is not None:
+        return b.constant(known.reshape(-1))
+    return reshape(b, index, (prod(shape_of(index)),))
 
 
 def _gathered_elements(b: Editor, at: Point) -> ir.Value:
