@@ -282,7 +282,7 @@ class Editor:
         values = self._operands(inputs)
         given = {key: value for key, value in attributes.items() if value is not None}
         if op_type == "Reshape" and _has_zero(inputs[1]):
-            given["allowzero"] = 1  # a size of 0 is none, not that of the input
+            given.setdefault("allowzero", 1)  # a size of 0 is none, not that of the input
         if domain:
             self.model.opset_imports.setdefault(domain, 1)
         return ir.node(op_type, values, given, domain=domain, outputs=outputs)

@@ -1,15 +1,17 @@
 """Sizes that are open, as sums: what two of them have in common is seen without their names.
 
 A cache of `past` keys with one more has `past + 1`, which shape inference gives a name of its own.
-So `Concat` has the sum of its parts' sizes, a `Reshape` has those that it is given, and whole
-numbers that are computed from a `Shape` are followed. What cannot be followed is called by the
-name that inference gave it; sums are equal only if all of them are.
+So `Concat` has the sum of its parts' sizes, a `Reshape` has those that it is given, what is
+computed element by element has those of its operands, and whole numbers that are computed from a
+`Shape` are followed. What cannot be followed is called by the name that inference gave it; sums are
+equal only if all of them are.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import prod
 from typing import TypeAlias
 
 import onnx_ir as ir
@@ -23,13 +25,32 @@ ONE: Sum = {"": 1}
 _DEEPEST = 64
 """So many operators are followed one behind the other; sizes have fewer."""
 _OWN_NUMBERS = ("Identity", "Reshape", "Squeeze", "Unsqueeze")
+_LIKE_FIRST = (
+    *("Abs", "Cast", "Cos", "Erf", "Exp", "Gelu", "Identity", "IsNaN", "LayerNormalization", "Log"),
+    *("LogSoftmax", "Neg", "Not", "RMSNormalization", "Reciprocal", "Relu", "Sigmoid", "Sin"),
+    *("Softmax", "Sqrt", "Tanh"),
+)
+_ELEMENTWISE = (
+    *("Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max"),
+    *("Min", "Mul", "Or", "Pow", "Sub", "Where"),
+)
+_REDUCTIONS = ("ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare")
+_MATRIX = 2
+_LEFT_OVER: Sum = {"": -1}
 _WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
 
 
 class SizeSums:
-    """Reads sizes and whole numbers of one graph while it stays as it is."""
+    """Reads sizes and whole numbers of one graph while it stays as it is.
 
-    def __init__(self) -> None:
+    Sizes that are called as one of the inputs of `graph` are not followed any further.
+    """
+
+    def __init__(self, graph: ir.Graph | ir.Function | None = None) -> None:
+        inputs = () if graph is None else graph.inputs
+        sizes = (size for value in inputs for size in value.shape or ())
+        names = (size.value for size in sizes if isinstance(size, ir.SymbolicDim))
+        self._by_name: dict[str, Sum] = {name: {name: 1} for name in names if name is not None}
         self._depth = 0
         self._sizes: dict[tuple[ir.Value, int], Sum | None] = {}
         self._numbers: dict[tuple[ir.Value, int], Sum | None] = {}
@@ -45,8 +66,12 @@ class SizeSums:
         dim = value.shape[axis]
         if isinstance(dim, int):
             return _sum({"": dim})
+        if dim.value is not None and dim.value in self._by_name:
+            return self._by_name[dim.value]
         if (value, axis) not in self._sizes:
             found = self._followed(_SIZES, value, axis)
+            if dim.value is not None and found is not None:
+                self._by_name[dim.value] = found
             named = None if dim.value is None else {dim.value: 1}
             self._sizes[value, axis] = named if found is None else found
         return self._sizes[value, axis]
@@ -99,10 +124,36 @@ def _turned(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
 
 
 def _wanted(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
-    """Return the size of a Reshape, if it is one that is given."""
+    """Return the size of a Reshape: one that is given, kept, or left over by the others."""
     found = sizes.number(input_at(node, 1), axis)
+    if found == _LEFT_OVER:
+        return _left_over(sizes, node, axis)
+    kept = found == {} and not int_attribute(node, "allowzero")
+    if kept and axis < len(node.inputs[0].shape or ()):  # type: ignore[union-attr]  # has data
+        return sizes.size(node.inputs[0], axis)
     given = found is not None and (bool(found.keys() - {""}) or found.get("", 0) > 0)
     return found if given else None
+
+
+def _left_over(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Reshape that the others leave: of as many numbers as there were."""
+    source, result = node.inputs[0], node.outputs[0]
+    before = [] if source is None else sizes.of(source)
+    divisor = 1
+    for other in range(len(result.shape or ())):
+        found = None if other == axis else sizes.size(result, other)
+        if found in before and found is not None:
+            before.remove(found)
+        elif other != axis:
+            divisor *= _constant(found) or 0
+    open_ = [each for each in before if _constant(each) is None]
+    parts = prod(_constant(each) or 0 for each in before if each not in open_)
+    if len(open_) != 1 or open_[0] is None or not parts or not divisor:
+        return None
+    counts = {name: count * parts for name, count in open_[0].items()}
+    if any(count % divisor for count in counts.values()):
+        return None
+    return {name: count // divisor for name, count in counts.items()}
 
 
 def _spread(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
@@ -112,6 +163,86 @@ def _spread(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
         return None
     size, wanted = sizes.size(source, axis), sizes.number(target, axis)
     return wanted if size == ONE else size if wanted in (size, ONE) else None
+
+
+def _broadcast(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of what is computed element by element, if all operands but ones have it."""
+    rank = len(node.outputs[0].shape or ())
+    found = [_aligned(sizes, each, axis - rank) for each in node.inputs]
+    return _only(each for each in found if each != ONE)
+
+
+def _product(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a MatMul of matrices, or of batches of them."""
+    rank = len(node.outputs[0].shape or ())
+    left, right = node.inputs[:2]
+    if any(each is None or len(each.shape or ()) < _MATRIX for each in (left, right)):
+        return None
+    if axis == rank - 1:
+        return _aligned(sizes, right, -1)
+    return (
+        _aligned(sizes, left, -_MATRIX) if axis == rank - _MATRIX else _broadcast(sizes, node, axis)
+    )
+
+
+def _aligned(sizes: SizeSums, value: ir.Value | None, axis: int) -> Sum | None:
+    """Return the size along an axis that is counted from the last, 1 before the first one."""
+    if value is None or value.shape is None:
+        return None
+    at = len(value.shape) + axis
+    return ONE if at < 0 else sizes.size(value, at)
+
+
+def _only(found: Iterable[Sum | None]) -> Sum | None:
+    """Return the sum that all are; None if there are several or none."""
+    sums = list(found)
+    return sums[0] if sums and all(each == sums[0] for each in sums) else None
+
+
+def _looked_up(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Gather."""
+    data, index = node.inputs[:2]
+    if data is None or data.shape is None or index is None or index.shape is None:
+        return None
+    along = int_attribute(node, "axis") % len(data.shape)
+    if along <= axis < along + len(index.shape):
+        return sizes.size(index, axis - along)
+    return sizes.size(data, axis if axis < along else axis - len(index.shape) + 1)
+
+
+def _reduced(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a reduction that keeps all axes: one that is open is none of its own."""
+    return _own(sizes, node, axis) if int_attribute(node, "keepdims", 1) else None
+
+
+def _sliced(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Slice along an axis that it takes whole."""
+    axes = input_at(node, 3)
+    rank, named = len(node.outputs[0].shape or ()), static_shape(axes)
+    if axes is None or named is None:
+        return None
+    cut = [_constant(sizes.number(axes, at)) for at in range(named[0])]
+    whole = None not in cut and all(each % rank != axis for each in cut if each is not None)
+    return _own(sizes, node, axis) if whole else None
+
+
+def _split(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a part of a Split along another axis."""
+    along = int_attribute(node, "axis") % len(node.outputs[0].shape or (0,))
+    return None if along == axis else _own(sizes, node, axis)
+
+
+def _with_ones(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of an Unsqueeze along an axis that was there before."""
+    axes = input_at(node, 1)
+    rank, named = len(node.outputs[0].shape or ()), static_shape(axes)
+    if axes is None or named is None or not rank:
+        return None
+    new = [_constant(sizes.number(axes, at)) for at in range(named[0] if named else 1)]
+    if None in new:
+        return None
+    old = [at for at in range(rank) if at not in {(each or 0) % rank for each in new}]
+    return _own(sizes, node, old.index(axis)) if axis in old else ONE
 
 
 def _same(sizes: SizeSums, node: ir.Node, index: int) -> Sum | None:
@@ -198,12 +329,18 @@ def _sum(counts: Mapping[str, int]) -> Sum:
 
 
 _SIZES: Mapping[str, _Rule] = {
-    "Cast": _own,
+    **dict.fromkeys(_LIKE_FIRST, _own),
+    **dict.fromkeys(_ELEMENTWISE, _broadcast),
+    **dict.fromkeys(_REDUCTIONS, _reduced),
     "Concat": _of_parts,
     "Expand": _spread,
-    "Identity": _own,
+    "Gather": _looked_up,
+    "MatMul": _product,
     "Reshape": _wanted,
+    "Slice": _sliced,
+    "Split": _split,
     "Transpose": _turned,
+    "Unsqueeze": _with_ones,
 }
 _NUMBERS: Mapping[str, _Rule] = {
     **dict.fromkeys(_OWN_NUMBERS, _same),

@@ -20,6 +20,7 @@ from sambac.graph.own_gradients import DOMAIN, INCOMING, OWN
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
 from sambac.graph.resized_sizes import RESIZING, resize_as_onnxruntime
+from sambac.graph.size_names import name_alike
 from sambac.graph.value_types import parse, read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, output_types
@@ -69,6 +70,7 @@ def infer(model: ir.Model) -> None:
     _ask_schemas(model)
     for value, shape in declared.items():
         value.shape = shape if value.shape is None else value.shape
+    name_alike(model.graph)
 
 
 def _declared_results(model: ir.Model) -> dict[ir.Value, ir.Shape]:

@@ -47,7 +47,7 @@ def _is_enough(expanded: ir.Value, source: ir.Value, others: Sequence[ir.Value])
     """Tell whether `source` and `others` give the sizes of `expanded` without it."""
     if expanded.shape is None or source.shape is None:
         return False
-    sums, rank = SizeSums(), len(expanded.shape)
+    sums, rank = SizeSums(expanded.graph), len(expanded.shape)
     for behind in range(1, rank + 1):  # from the last axis on, as axes are aligned
         size = _size(sums, expanded, behind)
         if size is None or all(_size(sums, value, behind) != size for value in (source, *others)):

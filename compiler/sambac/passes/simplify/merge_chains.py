@@ -101,7 +101,7 @@ def _turned_between(editor: Editor, node: ir.Node) -> str | None:
     inner = made_by(turn.inputs[0], *RESHAPES) if turn is not None else None
     if turn is None or inner is None or inner.inputs[0] is None:
         return "the input is no Transpose of what is reshaped"
-    sums, order = SizeSums(), _permutation(turn)
+    sums, order = SizeSums(node.graph), _permutation(turn)
     source, between, target = (
         sums.of(value) for value in (inner.inputs[0], inner.outputs[0], node.outputs[0])
     )

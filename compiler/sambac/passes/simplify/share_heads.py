@@ -27,10 +27,10 @@ from sambac.passes.rewriting import Rule, RulePass, integers, made_by, scalar
 
 _GROUPS = 1
 _COPIES = 2
-_RANK = 4
+_RANK, _LAST = 4, 3
 _KEYS, _VALUES, _PAST = 1, 2, (4, 5)
 _SWAPPED = (0, 1, 3, 2)
-_OPEN = -1
+_OPEN, _SAME = -1, 0
 
 
 def share_in_attention(editor: Editor, node: ir.Node) -> str | None:
@@ -63,16 +63,26 @@ def share_in_product(editor: Editor, node: ir.Node) -> str | None:
     out = node.outputs[0]
     if len(left.shape) != _RANK or out.shape is None or left.shape[_GROUPS] != shared.heads:
         return "its left operand has other heads"
-    if not same_size(left.shape[0], shared.x.shape[0]):  # type: ignore[index]  # it has four
+    sums = SizeSums(node.graph)
+    batch = sums.size(left, 0)
+    if batch is None or batch != sums.size(shared.x, 0):
         return "its operands may be of different batches"
-    batch, _, rows, length = left.shape
-    by_group = [_open(batch), shared.groups, _open(rows, shared.times), _open(length)]
-    by_head = [_open(batch), shared.heads, _open(rows), _open(out.shape[-1])]
-    if any(sizes.count(_OPEN) > 1 or 0 in sizes for sizes in (by_group, by_head)):
-        return "two sizes are open, or one is 0"
+    if 0 in left.shape or 0 in out.shape:
+        return "a size is 0"
+    first, _, rows, length = left.shape
+    same = first if isinstance(first, int) else _SAME
+    by_group = [same, shared.groups, _open(rows, shared.times), _open(length)]
+    if by_group.count(_OPEN) > 1:
+        return "two sizes of its left operand are open"
     queries = _reshaped(editor, left, by_group)
     product = editor.op("MatMul", queries, _written(editor, shared, right))
-    editor.replace(node, "Reshape", product, by_head)
+    by_head = [same, shared.heads, _open(rows), _open(out.shape[-1])]
+    if by_head.count(_OPEN) < 2:
+        editor.replace(node, "Reshape", product, by_head, allowzero=_zeros(by_head))
+        return None
+    before = editor.op("Slice", editor.op("Shape", left), [0], [_LAST])
+    behind = editor.op("Slice", editor.op("Shape", product), [_LAST], [_RANK])
+    editor.replace(node, "Reshape", product, editor.op("Concat", before, behind, axis=0))
     return None
 
 
@@ -81,9 +91,14 @@ def _reshaped(editor: Editor, value: ir.Value, sizes: Sequence[int]) -> ir.Value
     scaling = made_by(value, "Mul")
     step = None if scaling is None else _step(value)
     if scaling is None or step is None:
-        return editor.op("Reshape", value, sizes)
-    before = editor.op("Reshape", step[1], sizes)
+        return editor.op("Reshape", value, sizes, allowzero=_zeros(sizes))
+    before = editor.op("Reshape", step[1], sizes, allowzero=_zeros(sizes))
     return editor.op("Mul", *(before if each is step[1] else each for each in scaling.inputs))
+
+
+def _zeros(sizes: Sequence[int]) -> int | None:
+    """Return what tells a Reshape that a size of 0 is that of its operand."""
+    return 0 if _SAME in sizes else None
 
 
 def _open(size: int | ir.SymbolicDim, times: int = 1) -> int:
@@ -154,15 +169,16 @@ def _repeated(value: ir.Value | None) -> _Shared | None:
     groups, times, heads = x.shape[_GROUPS], copies[_COPIES], value.shape[_GROUPS]
     if not (isinstance(groups, int) and isinstance(times, int) and heads == groups * times):
         return None
-    alone = all(_keeps(expand, x, axis) for axis in range(_RANK))
+    sums = SizeSums(expand.graph)
+    alone = all(_keeps(sums, expand, x, axis) for axis in range(_RANK))
     # As many numbers: with all sizes but one, that one is the same, too.
     kept = [same_size(x.shape[axis], value.shape[axis]) for axis in (0, 2, 3)]
     return _Shared(x, groups, times) if alone and kept.count(True) >= len(kept) - 1 else None
 
 
-def _keeps(expand: ir.Node, x: ir.Value, axis: int) -> bool:
+def _keeps(sums: SizeSums, expand: ir.Node, x: ir.Value, axis: int) -> bool:
     """Tell whether `expand`, of x with an axis more, keeps what is along `axis` of x."""
-    sizes, sums = expand.inputs[1], SizeSums()
+    sizes = expand.inputs[1]
     if static_shape(sizes) != (_RANK + 1,):
         return False
     wanted = sums.number(sizes, axis + (axis >= _COPIES))
