@@ -186,8 +186,7 @@ def _export(
     training = options.train and states is None
     require_common_generator(program, name)
     program = functional(program, name, training=training)
-    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
-        keep_sizes(program, training=training)
+    keep_sizes(program, training=training)
     leave_generators_out(program)
     give_one_type(program)
     give_axes(program)

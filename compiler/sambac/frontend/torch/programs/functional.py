@@ -30,9 +30,10 @@ from .divisors import DIVISORS
 from .draws import UNIFORM
 from .elimination import ELIMINATION
 from .loops import with_loops_written_out
+from .neighbours import NEIGHBOURS
 from .pairs import on_parts
 from .regions import without_regions
-from .selected_classes import keep_rows_of_losses
+from .row_losses import losses_of_rows
 from .selections import SELECTIONS
 from .transcription import transcribed
 
@@ -57,8 +58,6 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     """
     program = with_loops_written_out(program, training=training)
     program = without_regions(program, training=training)
-    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
-        keep_rows_of_losses(program)
     table = _table(program)
     if (known := transcribed(program, table)) is not None:
         return known
@@ -114,6 +113,8 @@ def _table(program: ExportedProgram) -> Table:
         **SELECTIONS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
         **DEVIATIONS,
+        **NEIGHBOURS,
+        **losses_of_rows(program),
     }
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
