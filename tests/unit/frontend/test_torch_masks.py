@@ -156,6 +156,7 @@ def _places(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         y[at.squeeze(1)].softmax(1).square().mean()
         + y.index_select(0, at[:, 0]).sum(1).exp().sum(),
         torch.index_put(y, (at.view(-1),), y[rows].softmax(1)),
+        torch.zeros_like(y).index_copy(0, at.view(-1), y.index_select(0, at.view(-1)) @ b.T @ b),
     )
 
 

@@ -53,7 +53,7 @@ class LowerOpset(Pass):
                 step.keeps(node) or (step.keeps_body(node) and self._may_expand(node))
                 for node in nodes
             ):
-                while expand_all(model, lambda node, _, step=step: not step.keeps(node)):
+                while expand_all(model, step.loses):
                     pass
                 opsets[""] = lower
                 return ir.passes.PassResult(model, modified=True)
@@ -75,6 +75,10 @@ class _Step:
         return self._keeps_meaning(node) and (
             _is_served(node, self.after) or not _is_served(node, self.before)
         )
+
+    def loses(self, node: ir.Node, _model: ir.Model) -> bool:
+        """Tell whether `node` does not."""
+        return not self.keeps(node)
 
     def keeps_body(self, node: ir.Node) -> bool:
         """Tell whether all that `node` is made of means the same, and there are kernels for it."""

@@ -2,7 +2,7 @@
 
     i, j = m.nonzero(as_tuple=True), x[i, j]     ->  x[m]
     i = m.nonzero().squeeze(1), x[i]             ->  x[m]     m with one axis
-    x.index_select(0, i)                         ->  x[m]
+    x.index_select(0, i), x.index_copy(0, i, y)  ->  x[m], index_put(x, m, y)
 
 They are the same, and of what masks select it is known how to keep its size.
 """
@@ -18,6 +18,8 @@ from torch import fx
 _aten = torch.ops.aten
 _INDEX, _PUT = _aten.index.Tensor, _aten.index_put.default
 _PLACES, _COLUMNS = _aten.nonzero.default, (_aten.nonzero_numpy.default, _aten.where.default)
+_ALONG = {_aten.index_select.default: _INDEX, _aten.index_copy.default: _PUT}
+"""Operators on places along an axis, and those on masks."""
 _ONE_COLUMN = (
     _aten.reshape.default,
     _aten.select.int,
@@ -38,12 +40,13 @@ def name_masks(graph: fx.Graph) -> None:
             mask = _mask_of(behind) if all(indices[len(indices) - len(behind) :]) else None
             if mask is not None:
                 node.args = (source, [*indices[: len(indices) - len(behind)], mask], *others)
-    for node in graph.find_nodes(op="call_function", target=_aten.index_select.default):
-        source, axis, index = node.args
-        mask = _mask_of([index])
-        if mask is not None and source.meta["val"].dim():
-            axis %= source.meta["val"].dim()
-            node.target, node.args = _INDEX, (source, [*[None] * axis, mask])
+    for target, named in _ALONG.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            source, axis, index, *values = node.args
+            mask = _mask_of([index])
+            if mask is not None and source.meta["val"].dim():
+                axis %= source.meta["val"].dim()
+                node.target, node.args = named, (source, [*[None] * axis, mask], *values)
 
 
 def _mask_of(places: Sequence[fx.Node]) -> fx.Node | None:

@@ -188,7 +188,7 @@ class Ending:
         """Return what rows are put back to, at their places."""
         x, _, values = self.args
         mask, shape = lives.rows.masks[0], x.meta["val"].shape
-        behind = len(shape) - len(self.node.args[1]) + 1 - mask.meta["val"].dim()
+        behind = len(shape) - len(arguments(self.node)[1]) + 1 - mask.meta["val"].dim()
         for _ in range(behind):
             mask = put(_aten.unsqueeze.default, mask, -1)
         return put(_aten.where.self, mask, put(_aten.reshape.default, values, [*shape]), x)

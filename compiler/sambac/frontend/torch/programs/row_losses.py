@@ -60,7 +60,7 @@ def _of_classes(
 ) -> tuple[Tensor, Tensor]:
     """Return the loss of each row by its class, and its weight, 0 where it is not `given`."""
     if str(logs.shape[0]) != str(target.shape[0]):  # two masks, which may be the same or not
-        torch._check(logs.shape[0] == target.shape[0])
+        torch._check(logs.shape[0] == target.shape[0])  # type: ignore[no-untyped-call]  # torch's
         logs = torch.where(given.unsqueeze(1), logs, 0.0)  # a run of other numbers fails
     classes = torch.where(given, target, 0)
     chosen = -logs.gather(1, classes.unsqueeze(1)).squeeze(1)

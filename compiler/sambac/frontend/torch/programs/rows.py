@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -43,7 +43,7 @@ ALIKE = (
     _aten.zeros_like.default,
 )
 """Operators of one element at a time that PyTorch does not call so."""
-_ACROSS = {
+_ACROSS: Mapping[object, int] = {
     **dict.fromkeys(
         (
             _aten.amax.default,
