@@ -48,7 +48,7 @@ class LowerOpset(Pass):
         nodes = [node for node in all_nodes(model.graph) if node.domain == ""]
         stuck = [node for node in nodes if not _is_served(node, opsets)]
         for lower in range(opset - 1, FIRST_COMPARABLE - 1, -1) if stuck else ():
-            step = _Step(dict(opsets), {**opsets, "": lower})
+            step = _Lowering(dict(opsets), {**opsets, "": lower})
             if all(_is_served(node, step.after) for node in stuck) and all(
                 step.keeps(node) or (step.keeps_body(node) and self._may_expand(node))
                 for node in nodes
@@ -64,7 +64,7 @@ class LowerOpset(Pass):
 
 
 @dataclass(frozen=True)
-class _Step:
+class _Lowering:
     """From the opsets `before` to those `after`."""
 
     before: Mapping[str, int]

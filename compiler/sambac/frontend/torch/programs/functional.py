@@ -38,6 +38,12 @@ from .selections import SELECTIONS
 from .transcription import transcribed
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
+_OPENING = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.nonzero_numpy.default,
+    torch.ops.aten.where.default,
+)
 _STRIDED = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 Table = dict[Callable[..., object], Callable[..., object]]
@@ -114,11 +120,17 @@ def _table(program: ExportedProgram) -> Table:
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
         **DEVIATIONS,
         **NEIGHBOURS,
-        **losses_of_rows(program),
+        **(losses_of_rows(program) if opens_sizes(program) else {}),
     }
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
     return table
+
+
+def opens_sizes(program: ExportedProgram) -> bool:
+    """Tell whether `program` may have sizes that values decide, as those of what masks select."""
+    graph = program.graph
+    return any(graph.find_nodes(op="call_function", target=target) for target in _OPENING)
 
 
 def _complex_operators(program: ExportedProgram) -> set[object]:
