@@ -234,3 +234,20 @@ def test_examples_share_angles_of_rotary_embeddings(interleaved: int, level: str
     parts = (c * one - s * two, s * one + c * two)
     expected = np.stack(parts, -1).reshape(x.shape) if interleaved else np.concatenate(parts, -1)
     assert_near(found["y"], expected)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("sizes", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("power", [2.0, 4.0])
+def test_deviations_of_any_number_of_axes(power: float, sizes: tuple[int, ...], level: str) -> None:
+    """Of a number there is no Concat, which keeps others from being taken for a normalisation."""
+    x = np.linspace(0.5, 2, 6, dtype=np.float32)[: int(np.prod(sizes))]
+    axes = ", last" if sizes else ""
+    text = f"""(float[n] x, int64[k] s) => (y)
+        <float p = {{{power}}}, float e = {{0.5}}, int64[1] last = {{-1}}> {{
+        d = Reshape (x, s) q = Pow (d, p) m = ReduceMean (q{axes}) a = Add (m, e) r = Sqrt (a)
+        y = Div (d, r) }}"""
+    found = _results(text, {"x": x, "s": np.array(sizes, np.int64)}, level)["y"]
+    exact = x.reshape(sizes).astype(np.float64)
+    mean = (exact**power).mean(-1, keepdims=True) if sizes else exact**power
+    assert_near(found, exact / np.sqrt(mean + 0.5))

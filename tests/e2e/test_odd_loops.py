@@ -100,3 +100,35 @@ def test_steps_without_elements(open_: bool, sizes: tuple[int, int], axis: int, 
         found = executable.run({"x": x, "e": e})
     np.testing.assert_array_equal(found["z"], np.stack([e + t for t in x], axis))
     np.testing.assert_array_equal(found["w"], -x)
+
+
+_SUMS = """Scan (s, x) <num_scan_inputs: int = 1, body = each (float[2] a, float[2] row)
+    => (float[2] t{result}) { t = Add(a, row) {more} }>"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("scanned", [True, False], ids=["states and rows", "states"])
+def test_scans_of_no_steps(scanned: bool, level: str) -> None:
+    """Their states stay as they are; the kernel fails."""
+    result, more = (", float[2] out", "out = Neg(t)") if scanned else ("", "")
+    left = "y, z" if scanned else "y"
+    text = f"(float[0, 2] x, float[2] s) => ({left}) {{ {left} = {_SUMS} }}"
+    text = text.replace("{result}", result).replace("{more}", more)
+    feeds = {"x": np.zeros((0, 2), np.float32), "s": np.arange(2, dtype=np.float32)}
+    program = sambac.compile(_model(text), sambac.CompileOptions(level=level))
+    with sambarun.load(program) as executable:
+        ports = {port.name for port in program.graphs[0].inputs}
+        found = executable.run({name: feeds[name] for name in ports})
+    np.testing.assert_array_equal(found["y"], feeds["s"])
+    assert not scanned or found["z"].shape == (0, 2)
+
+
+def test_a_scan_of_an_open_number_of_steps_says_that_there_are_none() -> None:
+    scan = _SUMS.replace("{result}", ", float[2] out").replace("{more}", "out = Neg(t)")
+    model = _model(f"(float[n, 2] x, float[2] s) => (y, z) {{ y, z = {scan} }}")
+    feeds = {"x": np.zeros((0, 2), np.float32), "s": np.arange(2, dtype=np.float32)}
+    with (
+        sambarun.load(sambac.compile(model)) as executable,
+        pytest.raises(sambarun.RunError, match=r"a Scan has no steps.*one step or more"),
+    ):
+        executable.run(feeds)

@@ -62,7 +62,7 @@ def _cases(dtype: torch.dtype) -> dict[str, tuple[Callable[..., torch.Tensor], .
     }
     cases |= {
         f"{f.__name__}": lambda x, y, n, f=f: f(x)
-        for f in (torch.isnan, torch.isfinite, torch.isinf)
+        for f in (torch.isnan, torch.isfinite, torch.isinf, torch.isposinf, torch.isneginf)
     }
     cases["places"] = lambda x, y, n: x.argsort(stable=True)
     cases["in order"] = lambda x, y, n: x.sort(descending=True, stable=True)[0]

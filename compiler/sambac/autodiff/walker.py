@@ -197,10 +197,15 @@ def _has_open(values: Iterable[ir.Value | None]) -> bool:
     return any(value and value.name and static_shape(value) is None for value in values)
 
 
+_SELECTING = ("Compress", "GatherND", "NonZero")
+"""What is made of x[mask], in PyTorch and elsewhere."""
+
+
 def _reason(node: ir.Node) -> str:
     if gradient_of(node) is not None:
         what = "its result" if _has_open(node.outputs) else "what it reads"
-        return f"the size of {what} depends on data"
+        kept = "; where(mask, x, 0) keeps it" if node.op_type in _SELECTING else ""
+        return f"the size of {what} depends on data{kept}"
     if has_subgraphs(node):
         return THROUGH_CONTROL_FLOW
     return undifferentiable(node) or "it has no gradient rule"

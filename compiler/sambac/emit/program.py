@@ -63,7 +63,9 @@ def emit(plan: ProgramPlan, costs: CostReport, producer: Producer, arch: Arch) -
     programs, variants = section_programs(sources, plan, graphs, index)
     sections = tuple(_sections(plan, costs, variants, index))
     steps = [*plan.lowered.steps.values()]
-    opsets = {domain: v for source in sources for domain, v in source.opsets.items()}
+    opsets: dict[str, int] = {}
+    for source in sources:  # a step that draws may be of an older opset than its evaluation
+        opsets |= {name: max(v, opsets.get(name, 0)) for name, v in source.opsets.items()}
     return Program(
         producer=producer,
         requires=Requirements(tuple(sorted(opsets.items())), _features(plan, sections)),

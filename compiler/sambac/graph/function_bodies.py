@@ -29,6 +29,10 @@ class _Schema(Protocol):
     @property
     def function_opset_versions(self) -> list[int]: ...
     @property
+    def has_function(self) -> bool: ...
+    @property
+    def has_context_dependent_function(self) -> bool: ...
+    @property
     def attributes(self) -> Mapping[str, defs.OpSchema.Attribute]: ...
     def get_function_with_opset_version(self, version: int) -> bytes: ...
     def get_context_dependent_function_with_opset_version(
@@ -51,9 +55,10 @@ def body_of(node: ir.Node, opsets: Mapping[str, int]) -> ir.Function | None:
     return None
 
 
-def has_body(node: ir.Node, opsets: Mapping[str, int]) -> bool:
-    """Return whether `node` could be replaced by a function body in a model with `opsets`."""
-    return body_of(node, opsets) is not None
+def may_have_body(node: ir.Node, opsets: Mapping[str, int]) -> bool:
+    """Return whether ONNX gives a body for the operator of `node`, on some types at least."""
+    schema = _schema(node, opsets)
+    return schema is not None and (schema.has_function or schema.has_context_dependent_function)
 
 
 def call_body(model: ir.Model, node: ir.Node, body: ir.Function, number: int) -> None:

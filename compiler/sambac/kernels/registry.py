@@ -43,7 +43,7 @@ _HALVES = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 _FLOATS = _HALVES | {"tensor(float)", _DOUBLE}
 # Of operators that divide by a size, or look at the first of nothing: operands and their axes.
 _SOME_ELEMENTS: Mapping[tuple[str, str], Sequence[tuple[int, int]]] = {
-    ("", "Attention"): ((1, -3),),  # heads of keys, where they have an axis
+    ("", "Attention"): ((1, -3),),  # heads of keys, where they have an axis beside examples
     ("", "GRU"): ((0, 0), (0, 2)),
     ("com.microsoft", "MultiHeadAttention"): ((0, -1),),
     ("com.microsoft", "SkipLayerNormalization"): ((1, 0),),
@@ -227,7 +227,7 @@ def _why_no_table(node: ir.Node) -> str | None:
 
 def _is_empty_along(value: ir.Value | None, axis: int) -> bool:
     sizes = () if value is None or value.shape is None else tuple(value.shape)
-    return -len(sizes) <= axis < len(sizes) and sizes[axis] == 0
+    return -len(sizes) < axis < len(sizes) and sizes[axis] == 0
 
 
 def _why_no_distribution(node: ir.Node) -> str | None:
@@ -292,11 +292,11 @@ def why_no_kernel(call: KernelCall) -> str | None:
     fault = _fault(call, found, bound)
     if fault is not None:
         return fault
-    versioned = [
-        kernel for kernel in _kernels().get(key, ()) if _serves(kernel, found.since_version)
-    ]
+    kernels, since = _kernels().get(key, ()), found.since_version
+    versioned = [kernel for kernel in kernels if _serves(kernel, since)]
     if not versioned:
-        return "onnxruntime has no CPU kernel for this operator"
+        lost = any(kernel.version_range[0] < since for kernel in kernels)
+        return "onnxruntime has no CPU kernel for this operator" + f" since opset {since}" * lost
     if any(_accepts(kernel, bound) for kernel in versioned):
         return None
     return "onnxruntime has no CPU kernel for these types"

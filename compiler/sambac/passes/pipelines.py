@@ -212,7 +212,9 @@ SELECT_LEAN_KERNELS: tuple[Pass, ...] = tuple(
 
 # Operators with a gradient rule stay whole; whether all run is only known after differentiation.
 LEGALIZE_TRAINING: tuple[Pass, ...] = tuple(
-    replace(step, keep_differentiable=True) if isinstance(step, ExpandFunctions) else step
+    replace(step, keep_differentiable=True)
+    if isinstance(step, LowerOpset | ExpandFunctions)
+    else step
     for step in LEGALIZE
     if not isinstance(step, CheckKernels)
 )

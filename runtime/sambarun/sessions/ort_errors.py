@@ -39,6 +39,8 @@ _SILENT = re.compile(r"code returned while running (\w+) node\. Name:'.*' Status
 _NARROW = re.compile(r"No corresponding Numpy type for Tensor Type\. (\w+)")
 _BATCHES = re.compile(r"matmul_helper.*operand cannot broadcast on dim")
 
+_NO_STEPS = re.compile(r"running Scan node.*Invalid dim0_offset of 0", re.DOTALL)
+
 
 def message_of(error: Exception) -> str:
     """Return what onnxruntime said on one line, without its code numbers and source positions."""
@@ -48,6 +50,8 @@ def message_of(error: Exception) -> str:
             "the batches of a product of matrices do not broadcast; give inputs whose batches are "
             "equal or 1 (an empty one does not broadcast here)"
         )
+    if _NO_STEPS.search(text):
+        return "a Scan has no steps, which onnxruntime cannot run; give inputs of one step or more"
     if narrow := _NARROW.search(text):
         return (
             f"strings, lists or maps go in or out beside tensors of {narrow[1]}, which onnxruntime "

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from near import assert_near, exactly
+from torch import Tensor, nn
 from torch.nn import functional
 from torch_runs import Lambda, operators, run_training, training_source
 
@@ -308,3 +309,34 @@ def test_masks_follow_the_seed() -> None:
         np.testing.assert_allclose(gradient, 2 * best @ y[:4], rtol=1e-3, atol=1e-4)
     assert (runs[0] == runs[1]).all()
     assert (runs[0] != runs[2]).any()
+
+
+class _Drawing(nn.Module):
+    """Draws of numbers, which onnxruntime has in old opsets, beside operators of new ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.weight = nn.RMSNorm(4), nn.Parameter(torch.linspace(-1, 1, 16).view(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = functional.linear(self.norm(x), self.weight).view(2, 3, 2, 2).transpose(1, 2)
+        if self.training:
+            heads = heads * torch.empty_like(heads).uniform_(1 - 1e-6, 1 + 1e-6)
+        return functional.scaled_dot_product_attention(heads, heads, heads).square().mean()
+
+
+def test_draws_stand_beside_operators_of_newer_opsets() -> None:
+    x = torch.linspace(-2, 3, 24).view(2, 3, 4)
+    exact = exactly(_Drawing()).eval()
+    loss = exact(x.double())
+    loss.backward()
+    program = sambac.compile(_Drawing(), sambac.CompileOptions(train=True), inputs=(x,))
+    with sambarun.load(program) as executable:
+        (found,) = executable.run({"x": x.numpy()}).values()
+        gradients = executable.read("norm.weight__grad", "weight__grad")
+        (evaluated,) = executable.run({"x": x.numpy()}, sambarun.Selection("FWD")).values()
+    assert_near(found, loss, 1e-5)
+    assert_near(evaluated, loss)
+    for name, parameter in exact.named_parameters():
+        assert_near(gradients[f"{name}__grad"], parameter.grad, 1e-5, what=name)
+    assert dict(program.requires.opsets)[""] == 23

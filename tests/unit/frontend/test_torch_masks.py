@@ -114,6 +114,60 @@ def _classes(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+def _class_forms(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Losses of classes of rows that are computed, selected from several axes, or left as rows."""
+    entropy, classes = functional.cross_entropy, b.argmax(1)
+    rows, deep = b.sum(1) > 0, torch.stack([y, b * w])
+    pairs, both = torch.stack([rows, ~rows]), torch.stack([classes, classes])
+    chosen = y[rows]
+    each = entropy(chosen / 2, b[rows].argmax(1), reduction="none")
+    return (
+        entropy(deep[pairs].view(-1, 4), both[pairs].view(-1)),
+        entropy(deep.view(-1, 4)[pairs.view(-1)], both.view(-1)[pairs.view(-1)]),
+        each.mean() + each.max() + entropy(chosen @ b.T @ b, classes[rows]),
+        -chosen.log_softmax(-1).gather(1, classes[rows].unsqueeze(1)).mean(),
+        functional.nll_loss(chosen.log_softmax(1), classes[rows], b[0].abs(), ignore_index=2),
+    )
+
+
+def _row_by_row(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """What is computed of each row, and then of all."""
+    rows, columns = b.sum(1) > 0, b[0] > 0
+    chosen, other = y[rows], b[rows]
+    near, log = functional.cosine_similarity(chosen, other, dim=-1), chosen.log_softmax(-1)
+    square = functional.mse_loss(chosen, other, reduction="none")
+    return (
+        square.mean() + square.sum(1).amax() + square.mean(0).prod() + square.mean((0, 1)),
+        square.sum() / chosen.shape[0] + square.sum() / chosen.numel() + near.mean(),
+        functional.kl_div(log, other.softmax(-1), reduction="batchmean"),
+        (chosen - other).norm() + (chosen - other).norm(dim=1).mean() + chosen.min(),
+        functional.layer_norm(chosen, (4,), w).square().mean() + (chosen @ b.T).relu().mean(),
+        y[:, columns].softmax(0).square().mean() + functional.normalize(chosen, dim=1).sum(),
+        functional.binary_cross_entropy(chosen.sigmoid(), other.sigmoid()),
+    )
+
+
+def _places(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Places that a mask is made into select what the mask does, all of them."""
+    rows = b.sum(1) > 0
+    at, (i, j) = rows.nonzero(), (b > 0).nonzero(as_tuple=True)
+    return (
+        y[i, j].square().mean() + y[torch.where(b > 0)].exp().sum(),
+        y[at.squeeze(1)].softmax(1).square().mean()
+        + y.index_select(0, at[:, 0]).sum(1).exp().sum(),
+        torch.index_put(y, (at.view(-1),), y[rows].softmax(1)),
+        torch.zeros_like(y).index_copy(0, at.view(-1), y.index_select(0, at.view(-1)) @ b.T @ b),
+    )
+
+
+def _back_by_rows(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    rows, pairs = b.sum(1) > 0, (b[:, :2] > 0)
+    deep = torch.stack([y, b * w], 1)
+    y[rows] = y[rows].softmax(1) * w
+    deep[pairs] = deep[pairs].log_softmax(1)
+    return y, deep
+
+
 def _steep(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     """What lies beside has its gradient from all places: at those not selected, too."""
     mask = b.sum(1) > 0
@@ -133,6 +187,7 @@ def _written(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     [
         *(_scaled, _from_another, _summed, _losses, _rows, _said_twice, _nothing),
         *(_beside_nothing, _selected, _detached, _classes, _steep, _written),
+        *(_class_forms, _row_by_row, _places, _back_by_rows),
     ],
     ids=lambda function: function.__name__.strip("_"),
 )
@@ -231,17 +286,26 @@ def test_what_is_read_otherwise_runs_where_nothing_trains(function: Function) ->
 @pytest.mark.parametrize(
     "function",
     [
-        lambda y, b, w: functional.cross_entropy(y[b[:, 0] > 0], b[b[:, 0] > 0].argmax(1)),
-        lambda y, b, w: functional.cross_entropy(
-            y[b[:, 0] > 0], b[b[:, 0] > 0].argmax(1), reduction="none"
-        ).mean(),
         lambda y, b, w: functional.mse_loss(y[b > 0], b[y > 0]),
     ],
-    ids=["classes", "loss by loss", "two sizes"],
+    ids=["two sizes"],
 )
 def test_what_reads_other_elements_or_their_number_is_refused(function: Function) -> None:
     with pytest.raises(CompileError, match=r"cannot be exported.*: a size in it depends on values"):
         sambac.compile(Net(function), inputs=(_A, _B))
+
+
+def test_classes_of_other_rows_fail_in_a_run_of_another_number() -> None:
+    def loss(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return (functional.cross_entropy(y[y[:, 0] > 0], b[b[:, 0] > 0].argmax(1)),)
+
+    module, given = Net(loss), (_A.abs(), _B.abs())
+    with sambarun.load(sambac.compile(module, inputs=given)) as executable:
+        (found,) = executable.run({"a": given[0].numpy(), "b": given[1].numpy()}).values()
+        assert_near(found, exactly(module)(*exactly(given))[0])
+        fewer = given[1] * torch.tensor([[1], [-1], [1]])
+        with pytest.raises(sambarun.RunError):
+            executable.run({"a": given[0].numpy(), "b": fewer.numpy()})
 
 
 @pytest.mark.parametrize("function", _OF_OTHERS, ids=["along it", "its size"])

@@ -73,6 +73,16 @@ def _among_others(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
     return torch.cat([sums / (count + 1).unsqueeze(1), best.unsqueeze(1)], 1)
 
 
+def _in_heads(x: Tensor, edges: Tensor, weights: Tensor) -> Tensor:
+    """Messages of two heads, whose number of rows is said in the sizes of views."""
+    (source, goal), _ = _with_loops(edges, len(x))
+    matrix = torch.linspace(-1, 1, 18, dtype=x.dtype).reshape(6, 3)
+    shares = functional.linear(x[source] - x[goal], matrix[:2]).softmax(1)
+    messages = functional.linear(x[source], matrix)
+    messages = messages.view(messages.size(0), 2, -1) * shares.view(-1, 2, 1)
+    return torch.zeros_like(x).index_add(0, goal, messages.sum(1))
+
+
 _CASES = {
     "some": (_EDGES, _WEIGHTS),
     "all": (torch.tensor([[0, 1, 2, 3, 0, 2], [1, 2, 3, 0, 2, 1]]), _WEIGHTS),
@@ -82,7 +92,7 @@ _CASES = {
 
 @pytest.mark.parametrize(
     "function",
-    [_convolved, _attended, _among_others],
+    [_convolved, _attended, _among_others, _in_heads],
     ids=lambda function: function.__name__.strip("_"),
 )
 def test_rows_that_a_mask_selects_are_added_up(function: Function) -> None:

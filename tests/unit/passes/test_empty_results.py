@@ -54,6 +54,40 @@ def test_its_shape_is_that_of_the_result(body: str) -> None:
     assert found.shape == tuple(map(int, _EMPTY[body].split(",")))
 
 
+# What is written of x, and shapes of x and the result, where L is open and 3 in the run.
+_OPEN = {
+    "attention": ("y = Attention (x, x, x)", "0,2,L,4", "0,2,L,4"),
+    "attention of rows": (
+        "y = Attention <q_num_heads = 2, kv_num_heads = 2> (x, x, x)", "0,L,4", "0,L,4",
+    ),
+    "no queries": ("y = Attention (x, x, x)", "L,2,0,4", "L,2,0,4"),
+    "LSTM": ("y = LSTM <hidden_size = 2> (x, w, r)", "L,0,4", "L,1,0,2"),
+    "product": ("t = Transpose <perm = [0, 2, 1]> (x) y = MatMul (t, m)", "0,4,L", "0,L,2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize("name", _OPEN)
+def test_open_sizes_are_those_of_the_operands(name: str, level: str) -> None:
+    body, given, wanted = _OPEN[name]
+    ports = f"(float[{given}] x) => (float[{wanted}] y)"
+    weights = "float[1,8,4] w, float[1,8,2] r, float[4,2] m"
+    text = f"g {ports.replace(') =>', f', {weights}) =>')} {{ {body} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
+    feeds = {
+        port.name: np.ones(
+            [dim.dim_value or 3 * (dim.dim_param == "L") for dim in shape], np.float32
+        )
+        for port in model.graph.input
+        if (shape := port.type.tensor_type.shape.dim)
+    }
+    program = sambac.compile(model, sambac.CompileOptions(level=level))
+    with sambarun.load(program) as executable:
+        ports_read = {port.name for port in program.graphs[0].inputs}
+        found = executable.run({name: feeds[name] for name in ports_read})["y"]
+    assert found.shape == tuple(map(int, wanted.replace("L", "3").split(",")))
+
+
 def test_what_has_elements_is_kept() -> None:
     model = _model("y = ReduceSum <keepdims = 1> (x)", "1,1")
     assert not EmptyResults()(model).modified

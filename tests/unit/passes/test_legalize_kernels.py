@@ -174,6 +174,69 @@ def test_lowering_the_opset_must_not_change_another_node() -> None:
     assert model.opset_imports[""] >= 21
 
 
+_NORMALISED = "(float[2,4,4] x, float[4] s) => (y) { a = RMSNormalization (x, s)"
+_LOWERED = {
+    "RandomUniformLike": (23, f"{_NORMALISED} y = RandomUniformLike (a) }}"),
+    "RandomNormalLike": (23, f"{_NORMALISED} y = RandomNormalLike (a) }}"),
+    "RandomNormal": (23, f"{_NORMALISED} r = RandomNormal <shape = [4]> () y = Add (a, r) }}"),
+    "RandomUniform": (23, f"{_NORMALISED} r = RandomUniform <shape = [4]> () y = Add (a, r) }}"),
+    "Bernoulli": (23, f"{_NORMALISED} y = Bernoulli (a) }}"),
+    "Bernoulli alone": (22, "(float[2] x, float[4] s) => (y) { y = Bernoulli (x) }"),
+    "GlobalLpPool": (24, f"{_NORMALISED} y = GlobalLpPool (a) }}"),
+    "Attention": (
+        24,
+        """(float[2,2,3,4] x, float[2,3,2] s) => (y) {
+             r = RotaryEmbedding (x, s, s) a = Attention (r, r, r) y = RandomNormalLike (a) }""",
+    ),
+    "16 bits": (
+        24,
+        """(float16[2,4] x, float[4] s) => (y) {
+             a = Swish (x) y = RandomUniformLike (a) }""",
+    ),
+    "a body of bodies": (
+        28,
+        """(float[2,3] x, float[3,4] s, int64[3] i) => (y, z) {
+             y = SwiGLU (x, x) b = Unsqueeze (y, two) z = RoiAlign (b, s, i) }""",
+    ),
+    "a branch": (
+        23,
+        """(float[2,4] x, float[4] s, bool b) => (y) {
+             y = If (b) <
+               then_branch = t () => (u) { a = RMSNormalization (x, s) u = RandomUniformLike (a) },
+               else_branch = e () => (v) { v = Identity (x) }
+             > }""",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _LOWERED)
+def test_what_the_lower_opset_lacks_gives_way_to_its_body(legalized: Legalized, name: str) -> None:
+    opset, rest = _LOWERED[name]
+    constants = "<int64[2] two = {2, 3}> " if "two" in rest else ""
+    text = f'<ir_version: 10, opset_import: ["": {opset}]> g {rest}'
+    model = legalized(text.replace("(y, z) {", f"(y, z) {constants}{{"))
+    assert model.opset_imports[""] == 21
+    made = {node.op_type for node in model.graph.all_nodes()}
+    assert not made & {"RMSNormalization", "Attention", "RotaryEmbedding", "Swish", "Bernoulli"}
+    open_session(ir.to_proto(model).SerializeToString())
+
+
+def test_what_has_no_body_keeps_its_opset(legalized: Legalized) -> None:
+    text = """<ir_version: 10, opset_import: ["": 24]>
+        g (float[2,4,4] x, int64[2] i) => (y, z) { y = RandomUniformLike (x)
+          z = TensorScatter (x, x, i) }"""
+    with pytest.raises(CompileError, match="no CPU kernel for this operator since opset 22; node"):
+        legalized(text)
+
+
+def test_what_has_a_gradient_rule_keeps_its_opset_until_it_is_differentiated() -> None:
+    text = f'<ir_version: 10, opset_import: ["": 23]> g {_NORMALISED} y = Bernoulli (a) }}'
+    model = ir.from_onnx_text(text)
+    InferShapes()(model)
+    assert not LowerOpset(keep_differentiable=True)(model).modified
+    assert LowerOpset()(model).modified
+
+
 def test_operators_newer_than_onnxruntime_are_expanded(legalized: Legalized) -> None:
     proto = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 28]>

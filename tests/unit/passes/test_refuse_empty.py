@@ -111,6 +111,20 @@ def test_what_runs_without_elements_is_left_alone() -> None:
         assert not RefuseEmpty()(ir.from_proto(_model(Case(body, inputs, {})))).modified
 
 
+def test_what_is_known_to_have_no_elements_fails_in_a_run() -> None:
+    """Beside a number of steps that nothing tells: else the result would be made of nothing."""
+    text = """g (float[n,0,2] x, float[1,12,2] w, float[1,12,3] r, int64[1] k) => (y) {
+        none = Constant <value_ints = [0]> () one = Constant <value_ints = [1]> ()
+        s = Slice (x, none, k, none, one) y = LSTM <hidden_size = 3> (s, w, r) }"""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 23]> {text}')
+    feeds = _feeds(model, {})
+    with (
+        sambarun.load(sambac.compile(model)) as executable,
+        pytest.raises(sambarun.RunError, match=r"Input shape:\{1,0,2\}"),
+    ):
+        executable.run({**feeds, "k": np.ones(1, np.int64)})
+
+
 def test_a_program_says_so() -> None:
     model = _model(CASES["blocks"])
     with sambarun.load(sambac.compile(model)) as executable:

@@ -47,7 +47,7 @@ from .programs.fitting import (
     spell_doubles,
     stop_statistics,
 )
-from .programs.functional import functional
+from .programs.functional import functional, opens_sizes
 from .programs.selections import keep_sizes
 from .programs.sizes import rename_sizes, size_names
 from .programs.strided import in_order_of_memory
@@ -186,7 +186,7 @@ def _export(
     training = options.train and states is None
     require_common_generator(program, name)
     program = functional(program, name, training=training)
-    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
+    if opens_sizes(program):
         keep_sizes(program, training=training)
     leave_generators_out(program)
     give_one_type(program)

@@ -137,9 +137,7 @@ class ExpandFunctions(Pass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Expand in `model`, subgraphs included."""
         rounds = 0
-        while rounds < _MAX_ROUNDS and _expand_all(model, self._wants):
-            for step in _CLEAN_UP:
-                step(model)
+        while rounds < _MAX_ROUNDS and expand_all(model, self._wants):
             rounds += 1
         return ir.passes.PassResult(model, modified=rounds > 0)
 
@@ -149,14 +147,19 @@ class ExpandFunctions(Pass):
         return _needs_body(node, model) or _gives_open_scores(node)
 
 
-def _expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) -> bool:
-    """Turn every node that is `wanted` into a call of a function with its body."""
+def expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) -> bool:
+    """Put the bodies of nodes that are `wanted` in their places; return whether there were any.
+
+    Types must be known; they and the shapes are inferred anew.
+    """
     count = 0
     for node in all_nodes(model.graph):
         body = body_of(node, model.opset_imports) if wanted(node, model) else None
         if body is not None:
             call_body(model, node, body, count)
             count += 1
+    for step in _CLEAN_UP if count else ():
+        step(model)
     return count > 0
 
 

@@ -2,9 +2,10 @@
 
     f(x, ...) -> y, z   ->   y = Expand(nothing), z = Expand(nothing)
 
-where the shapes of all results that are read are known and have a 0. Several of onnxruntime's
-kernels fail for them (Split, Pad, MatMul of an empty batch, those that divide by a size), and it
-may remove an operator that expands one element to none.
+where the shapes of all results that are read have a 0, and are known, or have the open sizes of x.
+Several of onnxruntime's kernels fail for them (Split, Pad, MatMul of an empty batch, Attention,
+those that divide by a size) or end the process (LSTM), and it may remove an operator that expands
+one element to none.
 
 Reductions and sums over no elements are constants:
 
@@ -18,6 +19,7 @@ Reductions and sums over no elements are constants:
     MatMulInteger(a, b) ->  Expand(0)      also ConvInteger, of no channels
     QLinearMatMul(a, b) ->  Expand(the zero point of the result)
     Conv(x, w, c)       ->  Expand(c by channel), or of 0
+    Scan(s, x) -> t, y  ->  t = s, y = Expand(nothing)     which fails, x of no steps
 
 where x has no elements, or no channels, a no columns and b no rows, and the shape of the result is
 known and has elements. onnxruntime gives a wrong shape to reductions, to all along negative axes;
@@ -35,7 +37,7 @@ vectors become matrices and a gets the batch of b, as then all of the result is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -81,29 +83,72 @@ def _is_constant(node: ir.Node) -> bool:
 def _emptied(editor: Editor, node: ir.Node) -> bool:
     """Do so for `node`; return whether its results are empty."""
     read = [out for out in node.outputs if out.uses() or out.is_graph_output()]
-    shapes = [static_shape(out) for out in read]
-    known = [shape for shape in shapes if shape is not None and 0 in shape]
-    if not read or len(known) != len(read) or not all(_has_numbers(out) for out in read):
+    if not read or not all(_is_empty(out) and _has_numbers(out) for out in read):
+        return False
+    places = _places(node)
+    if any(_opened(out) - places.keys() for out in read):
+        return False
+    if any(_opened(out) and not _is_expanded(editor, out) for out in read):
         return False
     editor.rewrite(node)
-    for out, shape in zip(read, known, strict=True):
-        redirect(out, _nothing(editor, out, shape))
+    for out in read:
+        redirect(out, _nothing(editor, out, places))
     editor.remove(node)
     logger.debug("empty_results: rewrote %s", node.name)
     return True
+
+
+_Places = Mapping[str, tuple[ir.Value, int]]
+"""Where open sizes are to be had: operands and their axes, by the name of the size."""
+
+
+def _places(node: ir.Node) -> _Places:
+    return {
+        size.value: (value, axis)
+        for value in present(node.inputs)
+        for axis, size in enumerate(value.shape or ())
+        if not isinstance(size, int) and size.value is not None
+    }
+
+
+def _opened(out: ir.Value) -> set[str | None]:
+    """Return the names of the sizes of `out` that are open."""
+    return {size.value for size in out.shape or () if not isinstance(size, int)}
+
+
+def _is_empty(out: ir.Value) -> bool:
+    return out.shape is not None and any(size == 0 for size in out.shape)
 
 
 def _has_numbers(out: ir.Value) -> bool:
     return isinstance(out.type, ir.TensorType) and out.dtype != ir.DataType.STRING
 
 
-def _nothing(editor: Editor, out: ir.Value, shape: Sequence[int]) -> ir.Value:
+def _nothing(editor: Editor, out: ir.Value, places: _Places) -> ir.Value:
     assert out.dtype is not None
-    content = editor.initializer(np.zeros(shape, out.dtype.numpy()), f"{out.name}_none")
-    if editor.opset < 8 or out.dtype not in _EXPANDED:  # for which there is no Expand
+    assert out.shape is not None
+    sizes = [size if isinstance(size, int) else 1 for size in out.shape]
+    content = editor.initializer(np.zeros(sizes, out.dtype.numpy()), f"{out.name}_none")
+    if not _is_expanded(editor, out):
         return editor.op("Identity", content, like=out)
-    target = editor.initializer(np.asarray(shape, np.int64), f"{out.name}_shape")
-    return editor.op("Expand", content, target, like=out)
+    if not _opened(out):
+        target = editor.initializer(np.asarray(sizes, np.int64), f"{out.name}_shape")
+        return editor.op("Expand", content, target, like=out)
+    parts = [
+        editor.constant(np.asarray([size], np.int64))
+        if isinstance(size, int)
+        else _size(editor, *places[str(size.value)])
+        for size in out.shape
+    ]
+    return editor.op("Expand", content, editor.op("Concat", *parts, axis=0), like=out)
+
+
+def _size(editor: Editor, value: ir.Value, axis: int) -> ir.Value:
+    return editor.op("Gather", editor.op("Shape", value), np.asarray([axis]), axis=0)
+
+
+def _is_expanded(editor: Editor, out: ir.Value) -> bool:
+    return editor.opset >= 8 and out.dtype in _EXPANDED  # before, there is no Expand
 
 
 _EXPANDED = frozenset(
@@ -248,6 +293,32 @@ def convolution(editor: Editor, node: ir.Node) -> str | None:
     return _summand(editor, node, 1, bias)
 
 
+def scan(editor: Editor, node: ir.Node) -> str | None:
+    """Scan(s, x [0, ..]) -> t, y: t = s, y = nothing."""
+    states = len(node.inputs) - int_attribute(node, "num_scan_inputs")
+    given = node.attributes.get("scan_input_axes")
+    steps = present(node.inputs[states:])
+    axes = [0] * len(steps) if given is None else given.as_ints()
+    if editor.opset < _WITHOUT_BATCHES or not any(
+        x.shape is not None and x.shape[axis] == 0 for x, axis in zip(steps, axes, strict=True)
+    ):
+        return "there are steps, or examples"
+    places, made = _places(node), node.outputs[states:]
+    if any(not _is_empty(out) or _opened(out) - places.keys() for out in made):
+        return "the shape of a result is not known"
+    editor.rewrite(node)
+    for out, state in zip(node.outputs, node.inputs[:states], strict=False):
+        redirect(out, editor.op("Identity", state, like=out))
+    for out in made:
+        redirect(out, _nothing(editor, out, places))
+    editor.remove(node)
+    return None
+
+
+_WITHOUT_BATCHES = 9
+"""From which opset on a Scan has no axis of examples."""
+
+
 def _summand(editor: Editor, node: ir.Node, inner: int, c: ir.Value | None = None) -> str | None:
     if editor.opset < 8:
         return "the opset has no Expand"
@@ -280,7 +351,7 @@ def _fill(editor: Editor, node: ir.Node, content: ir.Value) -> None:
 
 @dataclass(frozen=True)
 class EmptySums(RulePass):
-    """Rewrite reductions and products of matrices with no elements to fold."""
+    """Rewrite reductions, products of matrices and scans with no elements to fold."""
 
     name: ClassVar[str] = "empty_sums"
     operators: ClassVar[frozenset[str] | None] = frozenset({WITHOUT_ELEMENTS})
@@ -289,6 +360,7 @@ class EmptySums(RulePass):
         **dict.fromkeys(("MatMul", "MatMulInteger"), (matmul,)),
         **dict.fromkeys(("Conv", "ConvInteger"), (convolution,)),
         "QLinearMatMul": (quantized,),
+        "Scan": (scan,),
         **dict.fromkeys(_OF_NOTHING, (reduction,)),
     }
 

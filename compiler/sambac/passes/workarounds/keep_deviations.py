@@ -3,6 +3,7 @@
 With any p and e, and n that Sqrt(ReduceMean(Pow(d, p)) + e) divides, or that divides it,
 
     ReduceMean(Pow(d, p))  ->  ReduceMean(Concat(Pow(d, p)))
+    ReduceMean(Pow(d, p))  ->  ReduceMean(Reshape(Pow(d, p), its shape))    of any number of axes
 
 but for what is one, over the last axes, but not all: with constant p = 2 and float32 e, and n = d,
 
@@ -15,7 +16,7 @@ one type. n * (1 / Sqrt(..)) is a division too. onnxruntime makes a LayerNormali
 whatever p is, which way the division and the subtraction go, if means keep their axis or not, and
 of what they are. It takes an e that stands first, that only a run tells, or of another type, for
 1e-5, and one of several numbers for its first; where all axes are the last ones it may take the
-quotient for the factor. Through a Concat of one operand it does not look.
+quotient for the factor. Through these it does not look.
 
     Cast(x)  ->  Concat(Cast(x))
 
@@ -58,10 +59,16 @@ def keep_deviation(editor: Editor, node: ir.Node) -> str | None:
             if power.shape is not None and not power.shape:
                 return "it has no axes"  # nor has a Concat
             editor.go_before(divisor.mean)
-            hidden = editor.op("Concat", power, like=power, axis=0)
-            divisor.mean.replace_input_with(0, hidden)
+            divisor.mean.replace_input_with(0, _hidden(editor, power))
             return None
     return "it is no division by, or of, a root of a mean of powers"
+
+
+def _hidden(editor: Editor, power: ir.Value) -> ir.Value:
+    """Return `power` as onnxruntime does not look through it; without axes it has no Concat."""
+    if power.shape is None:
+        return editor.op("Reshape", power, editor.op("Shape", power), like=power)
+    return editor.op("Concat", power, like=power, axis=0)
 
 
 def _quotients(node: ir.Node) -> Iterator[tuple[ir.Value | None, ir.Value | None]]:

@@ -2,8 +2,9 @@
 
     f(x)  ->  f(Reshape(x, sizes + (sizes == 0))), sizes = Shape(x)
 
-for operators whose kernels divide by a size, or read from nothing, where an axis is open and is
-given no elements. Reshape is the tensor itself where there are some, and an error where not:
+for operators whose kernels divide by a size, or read from nothing, where an axis is open or known
+to have no elements, and is given none. Reshape is the tensor itself where there are some, and an
+error where not:
 
     Attention            heads
     Conv                 channels, where the image gets a margin (it does not end)
@@ -75,18 +76,22 @@ _DEADLY: Mapping[str, Callable[[ir.Node], _Places]] = {
 
 
 def _guarded(editor: Editor, node: ir.Node) -> str | None:
-    """Guard the open axes of `node` that have to have elements."""
+    """Guard the axes of `node` that have to have elements, and may have none."""
     axes: dict[int, list[int]] = {}
     for index, axis in _DEADLY[node.op_type](node):
         x = input_at(node, index)
-        if x is not None and x.shape is not None and not isinstance(x.shape[axis], int):
+        if x is not None and x.shape is not None and _may_be_empty(x.shape[axis]):
             axes.setdefault(index, []).append(axis)
     wanted = {index: found for index, found in axes.items() if not _is_guarded(node.inputs[index])}
     for index, found in wanted.items():
         x = node.inputs[index]
         assert x is not None
         node.replace_input_with(index, _with_elements(editor, x, found))
-    return None if wanted else "no such axis is open"
+    return None if wanted else "all such axes have elements"
+
+
+def _may_be_empty(size: int | ir.SymbolicDim) -> bool:
+    return not isinstance(size, int) or size == 0
 
 
 def _is_guarded(x: ir.Value | None) -> bool:

@@ -30,13 +30,20 @@ from .divisors import DIVISORS
 from .draws import UNIFORM
 from .elimination import ELIMINATION
 from .loops import with_loops_written_out
+from .neighbours import NEIGHBOURS
 from .pairs import on_parts
 from .regions import without_regions
-from .selected_classes import keep_rows_of_losses
+from .row_losses import losses_of_rows
 from .selections import SELECTIONS
 from .transcription import transcribed
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
+_OPENING = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.nonzero_numpy.default,
+    torch.ops.aten.where.default,
+)
 _STRIDED = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 Table = dict[Callable[..., object], Callable[..., object]]
@@ -57,8 +64,6 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     """
     program = with_loops_written_out(program, training=training)
     program = without_regions(program, training=training)
-    if program.graph.find_nodes(op="call_function", target=torch.ops.aten.index.Tensor):
-        keep_rows_of_losses(program)
     table = _table(program)
     if (known := transcribed(program, table)) is not None:
         return known
@@ -114,10 +119,18 @@ def _table(program: ExportedProgram) -> Table:
         **SELECTIONS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
         **DEVIATIONS,
+        **NEIGHBOURS,
+        **(losses_of_rows(program) if opens_sizes(program) else {}),
     }
     if _keeps_statistics(program):
         table[_INSTANCE_NORM] = torch.export.default_decompositions()[_INSTANCE_NORM]
     return table
+
+
+def opens_sizes(program: ExportedProgram) -> bool:
+    """Tell whether `program` may have sizes that values decide, as those of what masks select."""
+    graph = program.graph
+    return any(graph.find_nodes(op="call_function", target=target) for target in _OPENING)
 
 
 def _complex_operators(program: ExportedProgram) -> set[object]:

@@ -15,42 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import torch
 from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
-from .selected_rows import Put, keep_rows, putter
+from .element_losses import AVERAGE, LOSSES, is_of_elements, is_reduced, reduction_of
+from .masks import name_masks
+from .putting import Put, putter
+from .rows import ALIKE
+from .selected_rows import keep_rows
 from .writes import noted
 
 _aten = torch.ops.aten
 _INDEX, _PUT, _SIZE = _aten.index.Tensor, _aten.index_put.default, _aten.sym_size.int
 _SUM, _MEAN = _aten.sum.default, _aten.mean.default
-_ALIKE = (
-    _aten._to_copy.default,
-    _aten.clone.default,
-    _aten.detach.default,
-    _aten.floor_divide.default,
-    _aten.ones_like.default,
-    _aten.where.Scalar,
-    _aten.where.ScalarOther,
-    _aten.where.ScalarSelf,
-    _aten.zeros_like.default,
-)
-"""Operators of one element at a time that PyTorch does not call so."""
 _METADATA = _aten._assert_tensor_metadata.default
 _CHECKS = (_aten._assert_scalar.default, _aten.sym_constrain_range_for_size.default, _METADATA)
-_LOSSES = (
-    _aten.binary_cross_entropy_with_logits.default,
-    _aten.huber_loss.default,
-    _aten.l1_loss.default,
-    _aten.mse_loss.default,
-    _aten.smooth_l1_loss.default,
-)
-_NONE, _AVERAGE = 0, 1
-"""What PyTorch calls the reductions of losses: of none of the elements, their mean."""
 _SUMMED = (torch.float32, torch.float64)
 
 
@@ -71,6 +53,10 @@ def keep_sizes(program: ExportedProgram, *, training: bool) -> None:
     What is for `training` has the gradients of what is selected alone.
     """
     graph = program.graph_module.graph
+    if training:
+        name_masks(graph)
+    if not graph.find_nodes(op="call_function", target=_INDEX):
+        return
     _leave_out_broadcasts(graph)
     _take_apart(graph)
     for masks in _masks(graph):
@@ -154,7 +140,7 @@ def _selection(graph: fx.Graph, masks: Sequence[fx.Node]) -> _Selection | None:
     checks: dict[fx.Node, None] = {}
     for node in graph.nodes:
         inputs = node.all_input_nodes
-        if _selects(node, masks) or _is_of_elements(node, members):
+        if _selects(node, masks) or _is_of_places(node, members):
             members[node] = None
         elif not any(item in members or item in checks for item in inputs):
             continue
@@ -202,31 +188,20 @@ def _is_end(node: fx.Node, masks: Sequence[fx.Node], members: dict[fx.Node, None
             and _rank(values) == 1 + _rank(x) - _rank(masks[0])
         )
     return (
-        node.target in (_SUM, _MEAN, *_LOSSES)
-        and not node.kwargs
-        and (node.target not in _LOSSES or _reduction(node)[1] != _NONE)
+        (is_reduced(node) or (node.target in (_SUM, _MEAN) and not node.kwargs))
         and all(item in members and item.meta["val"].dtype in _SUMMED for item in inputs)
         and len({_rank(item) for item in inputs}) == 1
     )
 
 
-def _reduction(node: fx.Node) -> tuple[list[Any], int]:
-    """Return the arguments of a loss, of which it then reduces none, and what it did."""
-    assert isinstance(node.target, OpOverload)
-    arguments = node.target._schema.arguments
-    given: list[Any] = [*node.args, *(item.default_value for item in arguments[len(node.args) :])]
-    at = [item.name for item in arguments].index("reduction")
-    reduction, given[at] = given[at], _NONE
-    assert isinstance(reduction, int)
-    return given, reduction
-
-
-def _is_of_elements(node: fx.Node, members: dict[fx.Node, None]) -> bool:
+def _is_of_places(node: fx.Node, members: dict[fx.Node, None]) -> bool:
     """Tell whether `node` computes each element of its result from those at the same place."""
     if not any(item in members for item in node.all_input_nodes):
         return False
     operator, values = node.target, [n.meta.get("val") for n in (node, *node.all_input_nodes)]
-    if not isinstance(operator, OpOverload) or not (operator in _ALIKE or _is_pointwise(operator)):
+    if not isinstance(operator, OpOverload) or not (
+        operator in ALIKE or is_of_elements(node) or _is_pointwise(operator)
+    ):
         return False
     if not all(isinstance(value, torch.Tensor) for value in values):
         return False
@@ -318,10 +293,10 @@ def _end(put: Put, node: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node]) 
         values = whole[node.all_input_nodes[-1]]
         return put(_aten.where.self, _spread(put, mask, values), values, node.args[0])
     operator, values = node.target, whole[node.all_input_nodes[0]]
-    if operator in _LOSSES:
-        given, reduction = _reduction(node)
-        values = put(operator, *fx.map_arg(given, lambda n: whole[n]))
-        operator = _MEAN if reduction == _AVERAGE else _SUM
+    if operator in LOSSES:
+        given, reduction = reduction_of(node)
+        values = put(operator, *fx.map_arg(given, lambda n: whole[n]), **node.kwargs)
+        operator = _MEAN if reduction == AVERAGE else _SUM
     total = put(_SUM, put(_aten.where.ScalarOther, _spread(put, mask, values), values, 0.0))
     if operator is _SUM:
         return total

@@ -240,6 +240,12 @@ def signbit(x: ir.Value) -> ir.Value:
     return op.Or(op.Less(x, zero), op.Less(op.Reciprocal(x), zero))
 
 
+def infinite(x: ir.Value, *, above: bool = True, below: bool = True) -> ir.Value:
+    """Whether x is infinite; of the numbers of float64 most are beyond those of float32."""
+    wide = x if x.dtype == ir.DataType.DOUBLE else op.Cast(x, to=ir.DataType.FLOAT)
+    return op.IsInf(wide, detect_positive=int(above), detect_negative=int(below))
+
+
 def sign(x: ir.Value) -> ir.Value:
     """-1, 0 or 1; 0 of a NaN."""
     if not is_float(x):
