@@ -131,7 +131,8 @@ class TTDevice(DrivenTTDevice):
             runner.close()
             raise
         self._runner = runner
-        self._versions = self._present()  # modules may write to themselves when they are recorded
+        # Now: modules may write to themselves when they are recorded.
+        self._versions = [module.version() for module in self.modules]
         return runner
 
     def _build(
@@ -381,9 +382,6 @@ class TTDevice(DrivenTTDevice):
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes
-
-    def _present(self) -> list[Version]:
-        return [module.version() for module in self.modules]
 
     def _require_runs(self, module: Placeable) -> None:
         """Every module runs here."""

@@ -246,7 +246,8 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     `parse_app_args`, given is what is not the predefined default, nor False or None. A number
     without a dot, such as 1e-4, is text for YAML; where the option has a number, it is one. What is
     no option becomes an attribute too; a warning tells of what is nearly one. What the application
-    declares itself is read by the type and the choices that it declares.
+    declares itself is read by the type and the choices that it declares. Options of the file then
+    do what those of the command line do: the session takes them, processes meet.
     Raises ValueError if the file is no such mapping or says an option twice, or for values that
     options do not take, all at once; OSError if it cannot be read.
     """
@@ -280,6 +281,8 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
             setattr(args, name, wanted)
     if problems:
         raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
+    if isinstance(args, AppArgs):
+        _obey(args)
     return args
 
 
