@@ -26,8 +26,6 @@ from .tensor import SomeTensor, Tensor
 from .tt_device import TTDevice
 from .verifying import asked_for
 
-_OWN_DEVICE = "auto_tt0"
-
 
 def run_inference(
     module: Placeable | None = None,
@@ -199,7 +197,7 @@ def _place_alone(context: Context, module: Placeable) -> None:
     (placed,) = listed_modules(module)
     for device in devices:
         device.remove_modules()
-    target = devices[0] if devices else TTDevice(_OWN_DEVICE)
+    target = devices[0] if devices else TTDevice("auto_tt0")
     target.place_module(placed)
 
 
@@ -224,8 +222,7 @@ def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
 
 def _leave() -> None:
     """End what runs, be it in the middle: threads end Python badly that outlive it."""
-    pipeline = current().pipeline
-    if pipeline is not None:
+    if (pipeline := current().pipeline) is not None:
         pipeline.crew.interrupt()
     shutdown()
 

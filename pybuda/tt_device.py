@@ -377,8 +377,7 @@ class TTDevice(DrivenTTDevice):
         asked = (self._own_config or compiler()).settings(self._fallback if narrow else None)
         devices = sum(isinstance(device, TTDevice) for device in current().devices)
         threads = max(torch.get_num_threads() // devices, 1) if devices > 1 else None
-        alone = passes is None and threads is None
-        return asked if alone else replace(asked, passes=passes, threads=threads)
+        return replace(asked, passes=passes, threads=threads)
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes
