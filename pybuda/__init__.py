@@ -93,3 +93,5 @@ _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedule
 for _each in (*_OTHERS, _here):
     tell(_each, __name__, require_kinds)
 tell(DrivenTTDevice, __name__, require_kinds)
+for _name in __all__:  # as programs import them from the original's
+    vars(sys.modules[f"{__name__}.run"]).setdefault(_name, vars(_here)[_name])

@@ -304,6 +304,7 @@ def test_modules_of_the_original_have_what_programs_import_from_them() -> None:
     assert api is pybuda.run.api
     assert api.detect_available_devices is pybuda.detect_available_devices
     assert api.run_inference is pybuda.run.run_inference
+    assert pybuda.run.get_loss_queue is api.get_loss_queue is pybuda.get_loss_queue
     assert utils is pybuda.utils
     assert [utils.align_up_tile(size) for size in (1, 32, 33)] == [32, 32, 64]
     with pytest.warns(UserWarning, match="LAST_SUCCESSFUL_STAGE is None: .*errors say where"):
