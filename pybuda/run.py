@@ -10,7 +10,7 @@ from functools import partial
 from sambahost.training_pipeline import TrainingQueues
 
 from ._C.backend_api import DeviceMode
-from .config import reset_configuration, warn_of_idle
+from .config import compiler, reset_configuration, warn_of_idle
 from .device import Context, Device, current
 from .errors import PyBudaError, counted, listed, require_queues
 from .microbatch import Microbatch
@@ -186,7 +186,9 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
         end_training(context)
         (device,) = working(context, training=False)
         device.refresh()
-        return [Tensor(tensor) for tensor in device.infer(batch)]
+        found = device.infer(batch)
+        compiler().tell_idle()
+        return [*map(Tensor, found)]
 
 
 def _place_alone(context: Context, module: Placeable) -> None:
