@@ -251,17 +251,7 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     Raises ValueError if the file is no such mapping or says an option twice, or for values that
     options do not take, all at once; OSError if it cannot be read.
     """
-    import yaml  # here, as few applications have such a file and all wait for imports
-
-    from sambac.rule_files import UniqueKeys
-
-    def refuse(error: Exception) -> ValueError:
-        return ValueError(f"{os.fspath(yaml_path)} is no YAML: {why(error)}")
-
-    with open(yaml_path, encoding="utf-8") as file, reading(refuse):
-        found = yaml.load(file, Loader=UniqueKeys)
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
+    found = _in_file(yaml_path)
     known, problems = tuple(vars(args)), list[str]()
     spelled: dict[str, str] = {}
     for key, said in found.items():
@@ -284,6 +274,22 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     if isinstance(args, AppArgs):
         _obey(args)
     return args
+
+
+def _in_file(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Return the mapping in a YAML file. Raises ValueError for what is none."""
+    import yaml  # here, as few applications have such a file and all wait for imports
+
+    from sambac.rule_files import UniqueKeys
+
+    def refuse(error: Exception) -> ValueError:
+        return ValueError(f"{os.fspath(path)} is no YAML: {why(error)}")
+
+    with open(path, encoding="utf-8") as file, reading(refuse):
+        found: object = yaml.load(file, Loader=UniqueKeys)
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"{os.fspath(path)} is no mapping of options to values")
+    return found
 
 
 def _meant(key: str, value: object, known: Collection[str]) -> tuple[str, object]:
