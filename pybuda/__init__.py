@@ -14,7 +14,9 @@ from ._C import DataFormat, MathFidelity
 from ._C.backend_api import BackendDevice, BackendType
 from .config import (
     CompileDepth,
+    CompilerConfig,
     PerfTraceLevel,
+    configure_mixed_precision,
     set_chip_break,
     set_configuration_options,
     set_epoch_break,
@@ -24,6 +26,7 @@ from .device import Device
 from .errors import OF_MODULE, PyBudaError, refuse
 from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
+from .optimizers import LAMB, LARS, SGD, Adam, AdamW
 from .parameter import Parameter
 from .run import (
     get_intermediates_queue,
@@ -52,16 +55,18 @@ from .tt_device import TTDevice
 from .verifying import VerifyConfig
 
 __all__ = [
-    "BackendDevice", "BackendType", "CPUDevice", "CompileDepth", "DataFormat", "Device",
-    "MathFidelity", "Module", "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError",
-    "PyBudaModule", "PyTorchModule", "TFModule", "TTDevice", "TTDeviceImage", "Tensor",
-    "VerifyConfig", "config", "detect_available_devices", "error_raised",
+    "LAMB", "LARS", "SGD", "Adam", "AdamW", "BackendDevice", "BackendType", "CPUDevice",
+    "CompileDepth", "CompilerConfig", "DataFormat", "Device", "MathFidelity", "Module",
+    "OnnxModule", "Parameter", "PerfTraceLevel", "PyBudaError", "PyBudaModule", "PyTorchModule",
+    "TFModule", "TTDevice", "TTDeviceImage", "Tensor", "VerifyConfig", "config",
+    "configure_mixed_precision", "detect_available_devices", "error_raised",
     "get_intermediates_queue", "get_loss_queue", "get_parameter_checkpoint",
-    "get_parameter_gradients", "initialize_pipeline", "op", "optimizers", "override_op_size",
-    "pybuda_reset", "pybudaglobal", "query", "run_backward", "run_forward", "run_inference",
-    "run_optimizer", "run_schedulers", "run_training", "schedulers", "set_chip_break",
-    "set_configuration_options", "set_device_pipeline", "set_epoch_break", "shutdown", "sync",
-    "torch_schedulers", "update_device_parameters", "verify",
+    "get_parameter_gradients", "initialize_pipeline", "insert_buffering_nop", "insert_nop", "op",
+    "optimizers", "override_dram_queue_placement", "override_op_size", "pybuda_reset",
+    "pybudaglobal", "query", "run_backward", "run_forward", "run_inference", "run_optimizer",
+    "run_schedulers", "run_training", "schedulers", "set_chip_break", "set_configuration_options",
+    "set_device_pipeline", "set_epoch_break", "shutdown", "sync", "torch_schedulers",
+    "update_device_parameters", "verify",
 ]  # fmt: skip
 
 
@@ -70,7 +75,9 @@ def __getattr__(name: str) -> NoReturn:
     refuse(__name__, name, OF_MODULE, __all__)
 
 
-override_op_size = config.override_op_size
+override_op_size, insert_nop = config.override_op_size, config.insert_nop
+override_dram_queue_placement = config.override_dram_queue_placement
+insert_buffering_nop = config.insert_buffering_nop
 _here = sys.modules[__name__]
 for _path, _has in (("compile", config), ("run.api", _here), ("utils", pybudaglobal)):
     _owner, _, _own = f"{__name__}.{_path}".rpartition(".")  # as the original has it
@@ -86,3 +93,5 @@ _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedule
 for _each in (*_OTHERS, _here):
     tell(_each, __name__, require_kinds)
 tell(DrivenTTDevice, __name__, require_kinds)
+for _name in __all__:  # as programs import them from the original's
+    vars(sys.modules[f"{__name__}.run"]).setdefault(_name, vars(_here)[_name])

@@ -56,8 +56,7 @@ def _rules_inside(rule: NumberRule, part: AnyPart) -> Iterator[NumberRule]:
 def _held(part: AnyPart) -> Iterator[NumberRule]:
     """Yield what says in which formats parameters lie."""
     for path, parameter in _parameters(part):
-        form = parameter.dev_data_format
-        if form is not None:
+        if (form := parameter.dev_data_format) is not None:
             yield NumberRule(name=re.escape(path), output=held_as(form, "dev_data_format"))
 
 

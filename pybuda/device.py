@@ -134,8 +134,7 @@ class Device(Driven):
 
     def get_parameter_gradients(self) -> dict[str, Tensor]:
         """Return the gradients so far by parameter. Raises `PyBudaError` if nothing trains."""
-        trainer = self._at_training()
-        if trainer is None:
+        if (trainer := self._at_training()) is None:
             raise PyBudaError(f"device '{self.name}' does not train: there are no gradients")
         return tensors(trainer.gradients())
 

@@ -24,8 +24,7 @@ _FORMATS = {
 
 def format_of(dtype: torch.dtype) -> DataFormat:
     """Return the format in which the device gets a torch tensor. Raises `PyBudaError` for none."""
-    found = _FORMATS.get(dtype)
-    if found is None:
+    if (found := _FORMATS.get(dtype)) is None:
         known = ", ".join(str(known).removeprefix("torch.") for known in _FORMATS)
         raise PyBudaError(f"the device has no format for {dtype}; it takes {known}")
     return found

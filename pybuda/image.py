@@ -102,7 +102,8 @@ class TTDeviceImage:
         return "\n".join(f"{name}: {value}" for name, value in said.items() if name != "stages")
 
     def save_to_disk(self, path: str | os.PathLike[str]) -> None:
-        """Write the image to a file, whole or not at all. Raises `OSError`."""
+        """Write the image to a file, whole or not at all; make its folders. Raises `OSError`."""
+        os.makedirs(os.path.dirname(os.path.realpath(path)), exist_ok=True)
         write_bundle(path, self._said(), [stage.program for stage in self.stages])
 
     @staticmethod

@@ -271,8 +271,7 @@ class PyBudaModule(Module):
     def get_constant(self, name: str) -> Tensor:
         """Return the value of a constant. Raises `PyBudaError` if it has none."""
         _require_known([name], self._constants, self.name, "constant")
-        found = self._constants[name]
-        if found is None:
+        if (found := self._constants[name]) is None:
             raise PyBudaError(f"constant '{name}' of '{self.name}' has no value; set_constant")
         return found
 

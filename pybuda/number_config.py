@@ -131,6 +131,8 @@ class NumberConfig:
         }
         if any(said.values()):
             self._rules = (*self._rules, _rule({**selectors, **said}))
+        elif intermediate_df is None:
+            warn("configure_mixed_precision got no format and no fidelity; it has no effect")
 
     def rules(self, fallback: DataFormat | None = None) -> tuple[NumberRule, ...]:
         """Return what is set as rules, later ones win; raise `PyBudaError` for what is wrong.
@@ -144,11 +146,9 @@ class NumberConfig:
         if form is not None and form is not DataFormat.Float32:
             name = held_as(form, "default_df_override")
             yield NumberRule(operands=name, output=name)
-        accumulate = _accumulator(self.default_accumulate_df, "default_accumulate_df")
-        if accumulate:
+        if accumulate := _accumulator(self.default_accumulate_df, "default_accumulate_df"):
             yield NumberRule(accumulate=accumulate)
-        fidelity = fidelity_name(self.default_math_fidelity, "default_math_fidelity")
-        if fidelity:
+        if fidelity := fidelity_name(self.default_math_fidelity, "default_math_fidelity"):
             yield NumberRule(fidelity=fidelity)
 
     def _automatic(self) -> tuple[NumberRule, ...]:

@@ -41,6 +41,11 @@ class Parameter(Arithmetic):
         self._shape = TensorShape(value.shape)
         self.set_value(value)
 
+    @classmethod
+    def create_from_torch(cls, torch_tensor: torch.Tensor) -> Parameter:
+        """Return a parameter with the values of a torch tensor, which trains if that does."""
+        return cls(torch_tensor, requires_grad=torch_tensor.requires_grad)
+
     @property
     def shape(self) -> TensorShape:
         """The sizes of all dimensions."""
@@ -75,8 +80,7 @@ class Parameter(Arithmetic):
 
         Raises `PyBudaError` if there are none.
         """
-        recorded = recording().parameters.get(id(self))
-        if recorded is not None:
+        if (recorded := recording().parameters.get(id(self))) is not None:
             return recorded
         if self._value is None:
             raise PyBudaError(f"parameter '{self._name}' has no values; give some by set_value")

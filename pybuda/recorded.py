@@ -94,8 +94,7 @@ class RecordedModule(Keeping):
         """Return where an operator is recorded; dots in its name lead to inner modules."""
         here: torch.nn.Module = self
         for label in path_of(name).split("."):
-            found = dict(here.named_children()).get(label)
-            if found is None:
+            if (found := dict(here.named_children()).get(label)) is None:
                 if torch.compiler.is_exporting():
                     return AppliedOperator()  # of a module that runs otherwise when recorded
                 here.add_module(label, found := AppliedOperator())

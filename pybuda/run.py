@@ -10,7 +10,7 @@ from functools import partial
 from sambahost.training_pipeline import TrainingQueues
 
 from ._C.backend_api import DeviceMode
-from .config import reset_configuration, warn_of_idle
+from .config import compiler, reset_configuration, warn_of_idle
 from .device import Context, Device, current
 from .errors import PyBudaError, counted, listed, require_queues
 from .microbatch import Microbatch
@@ -25,8 +25,6 @@ from .running import (
 from .tensor import SomeTensor, Tensor
 from .tt_device import TTDevice
 from .verifying import asked_for
-
-_OWN_DEVICE = "auto_tt0"
 
 
 def run_inference(
@@ -188,7 +186,9 @@ def run_module(module: Placeable, inputs: Sequence[SomeTensor]) -> list[Tensor]:
         end_training(context)
         (device,) = working(context, training=False)
         device.refresh()
-        return [Tensor(tensor) for tensor in device.infer(batch)]
+        found = device.infer(batch)
+        compiler().tell_idle()
+        return [*map(Tensor, found)]
 
 
 def _place_alone(context: Context, module: Placeable) -> None:
@@ -199,7 +199,7 @@ def _place_alone(context: Context, module: Placeable) -> None:
     (placed,) = listed_modules(module)
     for device in devices:
         device.remove_modules()
-    target = devices[0] if devices else TTDevice(_OWN_DEVICE)
+    target = devices[0] if devices else TTDevice("auto_tt0")
     target.place_module(placed)
 
 
@@ -224,8 +224,7 @@ def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
 
 def _leave() -> None:
     """End what runs, be it in the middle: threads end Python badly that outlive it."""
-    pipeline = current().pipeline
-    if pipeline is not None:
+    if (pipeline := current().pipeline) is not None:
         pipeline.crew.interrupt()
     shutdown()
 

@@ -131,8 +131,7 @@ def error_raised() -> bool:
 
 def working(context: Context, training: bool) -> list[Device]:
     """Return the devices that have something to run. Raises `PyBudaError` if there are none."""
-    found = context.working(training)
-    if not found:
+    if not (found := context.working(training)):
         raise PyBudaError(
             "there is no device with a module; make a TTDevice and place one, or give "
             "run_inference a module"

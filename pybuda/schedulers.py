@@ -9,6 +9,8 @@ from .optimizers import Optimizer
 class LearningRateScheduler:
     """The base of schedulers: a subclass says by `get_lr` what the next learning rate is."""
 
+    torch_scheduler: object = None  # where programs keep one of torch's, for a CPUDevice
+
     def __init__(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
             raise PyBudaError(f"a scheduler got a {type(optimizer).__name__}, not an Optimizer")

@@ -131,7 +131,8 @@ class TTDevice(DrivenTTDevice):
             runner.close()
             raise
         self._runner = runner
-        self._versions = self._present()  # modules may write to themselves when they are recorded
+        # Now: modules may write to themselves when they are recorded.
+        self._versions = [module.version() for module in self.modules]
         return runner
 
     def _build(
@@ -376,14 +377,10 @@ class TTDevice(DrivenTTDevice):
         asked = (self._own_config or compiler()).settings(self._fallback if narrow else None)
         devices = sum(isinstance(device, TTDevice) for device in current().devices)
         threads = max(torch.get_num_threads() // devices, 1) if devices > 1 else None
-        alone = passes is None and threads is None
-        return asked if alone else replace(asked, passes=passes, threads=threads)
+        return replace(asked, passes=passes, threads=threads)
 
     def _trained_so_far(self) -> int:
         return 0 if self._trainer is None else self._trainer.changes
-
-    def _present(self) -> list[Version]:
-        return [module.version() for module in self.modules]
 
     def _require_runs(self, module: Placeable) -> None:
         """Every module runs here."""

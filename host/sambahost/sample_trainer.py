@@ -195,12 +195,11 @@ class SampleTrainer:
             )
         for name, value in values.items():
             require_shape(name, known[name].shape, value, self.request.raises)
-        if self._stage is None:
-            raise self.request.raises(
-                f"device '{self.request.device()}' has not been compiled yet, so it has no "
-                "parameters to update; give sample_inputs, or run something first"
-            )
-        self.take([(self._places[name], value) for name, value in values.items()])
+        if self._stage is None:  # as behind a CPU: it is compiled for the first that comes
+            self.changes += 1
+            self.before = self.before.updated({n: (known[n], v) for n, v in values.items()})
+        else:
+            self.take([(self._places[name], value) for name, value in values.items()])
 
     def written(self) -> Writes:
         """Return what the program has written to parameters and buffers since this was last asked.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -53,6 +53,16 @@ class TrainedValues:
                 "and place them anew"
             )
         return {id(item.tensor): item.value for item in held if item.value is not None}
+
+    def updated(self, given: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> TrainedValues:
+        """Return these values and those `given`, by name, each with the tensor that it is of."""
+        fresh = [
+            Trained(name, tensor, mark(tensor), value.detach().to(tensor.dtype, copy=True))
+            for name, (tensor, value) in given.items()
+        ]
+        replaced = {id(item.tensor) for item in fresh}
+        kept = (item for item in self.found if id(item.tensor) not in replaced)
+        return replace(self, found=[*kept, *fresh])
 
     @contextmanager
     def within(self, part: torch.nn.Module) -> Iterator[None]:

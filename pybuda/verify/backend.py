@@ -61,12 +61,10 @@ def verify_module_pipeline(
     listed("modules", modules, Module, "modules")
     listed("input_shapes", input_shapes, (list, tuple), "shapes, one for each input,")
     config = VerifyConfig() if verify_cfg is None else verify_cfg
-    for parameter in (
-        p for m in modules if isinstance(m, PyBudaModule) for p in m.get_parameters()
-    ):
-        if not parameter.has_value():
-            values = Drawn(False, params_centered_on_zero).numbers(parameter.shape)
-            parameter.set_value(values / scale_params)
+    owned = [module.get_parameters() for module in modules if isinstance(module, PyBudaModule)]
+    for parameter in (each for own in owned for each in own if not each.has_value()):
+        values = Drawn(False, params_centered_on_zero).numbers(parameter.shape)
+        parameter.set_value(values / scale_params)
     count = config.epochs * config.steps * config.accumulation_steps * config.microbatch_count
     training = config.test_kind.is_training()
     drawn = Drawn(uniform_inputs, inputs_centered_on_zero)
@@ -79,7 +77,9 @@ def verify_module_pipeline(
         if training:
             _train(devices, batches, loss_module, config)
         else:
-            _infer(batches, config)
+            found = run_inference(inputs=batches, _sequential=config.sequential, _verify_cfg=config)
+            for _ in batches:
+                found.get()
     return devices
 
 
@@ -95,12 +95,6 @@ def verify_module(
 ) -> None:
     """Do what `verify_module_pipeline` does for one module on a device."""
     verify_module_pipeline([module], input_shapes, verify_cfg, input_params, [device_type], **data)
-
-
-def _infer(batches: Sequence[Pushed], config: VerifyConfig) -> None:
-    results = run_inference(inputs=batches, _sequential=config.sequential, _verify_cfg=config)
-    for _ in batches:
-        results.get()
 
 
 def _train(

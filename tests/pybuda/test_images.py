@@ -211,14 +211,14 @@ def test_what_images_refuse(tmp_path: Path) -> None:
         TTDevice.load_image()
     training = device.compile_to_image(training=True, sample_inputs=(X,), sample_targets=(Y,))
     plain = device.compile_to_image(sample_inputs=(X,))
-    plain.save_to_disk(tmp_path / "plain.tti")
+    plain.save_to_disk(tmp_path / "new" / "folders" / "plain.tti")
     pybuda.shutdown()
     loaded = TTDevice.load_image(img=training)
     loaded.push_to_inputs(X)
     with pytest.raises(PyBudaError, match="came from an image of training; compile_to_image"):
         pybuda.run_inference()
     pybuda.shutdown()
-    loaded = TTDevice.load_image(img_path=tmp_path / "plain.tti")
+    loaded = TTDevice.load_image(img_path=tmp_path / "new" / "folders" / "plain.tti")
     with pytest.raises(PyBudaError, match="image of inference, whose weights are inside"):
         pybuda.get_parameter_checkpoint()
     loaded.place_module(Scaled("s"))

@@ -99,6 +99,14 @@ def test_a_shape_alone_has_no_values() -> None:
         pybuda.Parameter()
 
 
+@pytest.mark.parametrize("trains", [True, False])
+def test_parameters_of_torch_tensors_train_where_these_do(trains: bool) -> None:
+    tensor = torch.randn(2, 3, requires_grad=trains)
+    parameter = pybuda.Parameter.create_from_torch(tensor)
+    assert torch.equal(parameter.value(), tensor)
+    assert parameter.requires_grad is trains
+
+
 def test_parameters_of_a_torch_module() -> None:
     module = pybuda.PyTorchModule("p", nn.Linear(2, 1))
     module.set_parameters(weight=torch.ones(1, 2), bias=pybuda.Tensor(torch.zeros(1)))

@@ -283,6 +283,20 @@ def test_a_reset_forgets_the_configuration() -> None:
     pybuda.TTDevice("tt0")  # the name is free again
 
 
+def test_names_that_the_original_has_twice() -> None:
+    for name in ("SGD", "Adam", "AdamW", "LAMB", "LARS"):
+        assert getattr(pybuda, name) is getattr(pybuda.optimizers, name)
+    for name in ("CompilerConfig", "configure_mixed_precision"):
+        assert getattr(pybuda, name) == getattr(pybuda.config, name)
+    for call in (
+        lambda: pybuda.insert_nop("a", ["b"], hoist_tms=False),
+        lambda: pybuda.insert_buffering_nop("a", ["b"]),
+        lambda: pybuda.override_dram_queue_placement("e2e_a_0", channel=0),
+    ):
+        with pytest.warns(UserWarning, match="it has no effect here$"):
+            call()
+
+
 def test_modules_of_the_original_have_what_programs_import_from_them() -> None:
     api, utils, compiling = map(
         importlib.import_module, ("pybuda.run.api", "pybuda.utils", "pybuda.compile")
@@ -290,6 +304,7 @@ def test_modules_of_the_original_have_what_programs_import_from_them() -> None:
     assert api is pybuda.run.api
     assert api.detect_available_devices is pybuda.detect_available_devices
     assert api.run_inference is pybuda.run.run_inference
+    assert pybuda.run.get_loss_queue is api.get_loss_queue is pybuda.get_loss_queue
     assert utils is pybuda.utils
     assert [utils.align_up_tile(size) for size in (1, 32, 33)] == [32, 32, 64]
     with pytest.warns(UserWarning, match="LAST_SUCCESSFUL_STAGE is None: .*errors say where"):

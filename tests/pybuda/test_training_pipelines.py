@@ -16,6 +16,7 @@ from pybuda_training import (
     parts_of,
     perceptron,
     push,
+    sgd,
     taken,
     twin_of,
 )
@@ -159,10 +160,44 @@ def test_weights_are_updated_by_the_program() -> None:
     assert gradients.keys() == dict(head.named_parameters()).keys()
 
 
+@pytest.mark.parametrize("writes_later", [False, True])
+def test_weights_are_updated_of_a_device_that_is_not_compiled_yet(writes_later: bool) -> None:
+    """One behind a CPU that trains is compiled for the first microbatch which comes from there."""
+    body, head = Head(), nn.Linear(4, 4)
+    twin = twin_of(body, head, by_sample=True)
+    first = pybuda.CPUDevice(
+        "first", lambda m: torch.optim.SGD(m.parameters(), 0.1), module=later(body, "body")
+    )
+    last = pybuda.TTDevice("last", module=later(head, "head"), optimizer=sgd(0.1))
+    last.place_loss_module(later(nn.MSELoss(), "mse"))
+    inputs, targets = torch.randn(3, 4), torch.randn(3, 4)
+    pybuda.initialize_pipeline(training=True, sample_inputs=(inputs,), sample_targets=(targets,))
+    values = torch.linspace(-1, 1, 4)
+    pybuda.update_device_parameters(last, [{"bias": torch.zeros(4)}])
+    pybuda.update_device_parameters(last, [{"bias": values}])
+    if writes_later:
+        with torch.no_grad():
+            head.bias.copy_(values := torch.linspace(0, 1, 4))
+    assert torch.equal(pybuda.get_parameter_checkpoint(last)[0]["bias"].value(), values)
+    with torch.no_grad():
+        twin.module[1].bias.copy_(values)
+    push([(inputs, targets)], first, last)
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
+    pybuda.run_optimizer()
+    twin.step([(inputs, targets)])
+    near(pybuda.get_parameter_checkpoint(last)[0]["bias"].value(), twin.named()["1.bias"], 1e-5)
+
+
 def test_schedulers_of_both_kinds() -> None:
     class Tenth(pybuda.schedulers.LearningRateScheduler):
         def get_lr(self) -> float:
             return self.optimizer.learning_rate * 0.1
+
+        def get_pytorch_scheduler(self, optimizer: torch.optim.Optimizer) -> object:
+            if self.torch_scheduler is None:
+                self.torch_scheduler = Own(optimizer)
+            return self.torch_scheduler
 
     class Own(pybuda.torch_schedulers.TorchLearningRateScheduler):
         def get_lr(self) -> list[float | torch.Tensor]:
@@ -171,11 +206,13 @@ def test_schedulers_of_both_kinds() -> None:
     body, head = perceptron(), Head()
     twin = twin_of(body, head, by_sample=False)
     optimizer = optimizers.SGD(0.1, device_params=True)
-    first = pybuda.TTDevice(
-        "tt", module=later(body, "body"), optimizer=optimizer, scheduler=Tenth(optimizer)
-    )
+    rates = Tenth(optimizer)
+    first = pybuda.TTDevice("tt", module=later(body, "body"), optimizer=optimizer, scheduler=rates)
     last = pybuda.CPUDevice(
-        "cpu", lambda m: torch.optim.SGD(m.parameters(), 0.1), Own, module=later(head, "head")
+        "cpu",
+        lambda m: torch.optim.SGD(m.parameters(), 0.1),
+        rates.get_pytorch_scheduler,
+        module=later(head, "head"),
     )
     last.place_loss_module(later(nn.MSELoss(), "mse"))
     pairs = batches(3)

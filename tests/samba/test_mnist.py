@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import struct
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -106,3 +107,21 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(_idx(_DATA["train"][0]))
     with pytest.raises(ValueError, match="do not match"):
         MNIST(tmp_path, "test")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda packed: b"no" + packed,
+        lambda packed: packed[:-12],
+        lambda packed: packed[:10] + b"\xff" * 40,
+    ],
+    ids=["no gzip", "cut", "changed"],
+)
+def test_packed_files_that_are_damaged(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    _write(tmp_path, "idx")
+    whole = tmp_path / "train-images-idx3-ubyte"
+    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(damage(gzip.compress(whole.read_bytes())))
+    whole.unlink()
+    with pytest.raises(ValueError, match=r"ubyte\.gz is not packed by gzip, or damaged: "):
+        MNIST(tmp_path, "train")

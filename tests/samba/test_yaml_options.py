@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sambaflow.samba import session
+from sambaflow.samba.utils import argparser
 from sambaflow.samba.utils.argparser import parse_app_args, parse_yaml_to_args
 
 
@@ -57,3 +59,16 @@ def test_yaml_with_what_an_option_does_not_take(text: str, message: str, tmp_pat
     (tmp_path / "o.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):
         parse_yaml_to_args(tmp_path / "o.yaml", parse_app_args(["compile"], _options))
+
+
+def test_options_of_a_file_do_what_those_of_the_command_line_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met: list[bool] = []
+    monkeypatch.setattr(argparser, "join_launched", lambda: met.append(True))
+    (tmp_path / "o.yaml").write_text("o0: true\ndata-parallel: true\nlr: 0.5")
+    args = parse_app_args(["run", "-p", "x.pef"], _options)
+    assert (session.options, met) == ({"batch_size": 4, "pef": "x.pef"}, [])
+    parse_yaml_to_args(tmp_path / "o.yaml", args)
+    wanted = {"batch_size": 4, "pef": "x.pef", "optim_level": "o0", "data_parallel": True}
+    assert (session.options, met) == (wanted, [True])

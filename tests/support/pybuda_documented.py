@@ -192,7 +192,9 @@ enable_enumerate_u_kt enable_device_tilize dram_placement_algorithm chip_placeme
 enable_forked_dram_inputs device_config
 """
 _BEYOND = """
-BackendDevice BackendType CompileDepth JaxModule MXNetModule Parameter
+Adam AdamW CompilerConfig LAMB LARS SGD configure_mixed_precision insert_buffering_nop insert_nop
+override_dram_queue_placement
+BackendDevice BackendType CompileDepth JaxModule MXNetModule Parameter Parameter.create_from_torch
 Parameter.set_data_format PerfTraceLevel PyBudaError TFLiteModule
 OnnxModule.get_parameters
 TTDevice.compile_to_image TTDevice.load_image TTDevice.optimizer

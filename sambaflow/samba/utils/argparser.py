@@ -246,21 +246,12 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
     `parse_app_args`, given is what is not the predefined default, nor False or None. A number
     without a dot, such as 1e-4, is text for YAML; where the option has a number, it is one. What is
     no option becomes an attribute too; a warning tells of what is nearly one. What the application
-    declares itself is read by the type and the choices that it declares.
+    declares itself is read by the type and the choices that it declares. Options of the file then
+    do what those of the command line do: the session takes them, processes meet.
     Raises ValueError if the file is no such mapping or says an option twice, or for values that
     options do not take, all at once; OSError if it cannot be read.
     """
-    import yaml  # here, as few applications have such a file and all wait for imports
-
-    from sambac.rule_files import UniqueKeys
-
-    def refuse(error: Exception) -> ValueError:
-        return ValueError(f"{os.fspath(yaml_path)} is no YAML: {why(error)}")
-
-    with open(yaml_path, encoding="utf-8") as file, reading(refuse):
-        found = yaml.load(file, Loader=UniqueKeys)
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise ValueError(f"{os.fspath(yaml_path)} is no mapping of options to values")
+    found = _in_file(yaml_path)
     known, problems = tuple(vars(args)), list[str]()
     spelled: dict[str, str] = {}
     for key, said in found.items():
@@ -280,7 +271,25 @@ def parse_yaml_to_args(yaml_path: str | os.PathLike[str], args: Namespace) -> Na
             setattr(args, name, wanted)
     if problems:
         raise ValueError(f"{os.fspath(yaml_path)}: {'; '.join(problems)}")
+    if isinstance(args, AppArgs):
+        _obey(args)
     return args
+
+
+def _in_file(path: str | os.PathLike[str]) -> dict[str, object]:
+    """Return the mapping in a YAML file. Raises ValueError for what is none."""
+    import yaml  # here, as few applications have such a file and all wait for imports
+
+    from sambac.rule_files import UniqueKeys
+
+    def refuse(error: Exception) -> ValueError:
+        return ValueError(f"{os.fspath(path)} is no YAML: {why(error)}")
+
+    with open(path, encoding="utf-8") as file, reading(refuse):
+        found: object = yaml.load(file, Loader=UniqueKeys)
+    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
+        raise ValueError(f"{os.fspath(path)} is no mapping of options to values")
+    return found
 
 
 def _meant(key: str, value: object, known: Collection[str]) -> tuple[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import struct
+import zlib
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -153,7 +154,10 @@ def _idx(path: Path) -> Bytes:
     """Return the array in a file of the IDX format: 0 0 type rank, sizes, then bytes."""
     content = path.read_bytes()
     if path.suffix == ".gz":
-        content = gzip.decompress(content)
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path} is not packed by gzip, or damaged: {why(error)}") from error
     rank = content[3] if len(content) > 3 else 0
     header = 4 + 4 * rank
     if len(content) < header or content[:3] != bytes((0, 0, _BYTES)):
