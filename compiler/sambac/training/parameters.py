@@ -2,8 +2,8 @@
 
 A PyTorch module says which of its tensors are parameters. In an ONNX file every floating-point
 initializer that is read as a weight is one: it has at least one axis, no operator reads it as a
-setting (`_SETTINGS`), and it holds no number as large as masks do (`_MASKED`). The statistics of a
-normalisation are buffers.
+setting (`_SETTINGS`), and it holds no number as large as masks do (`_MASKED`), nor the zeros that
+recurrent layers begin with (`_BEGINNINGS`). The statistics of a normalisation are buffers.
 """
 
 from __future__ import annotations
@@ -41,6 +41,12 @@ _SETTINGS: Mapping[str, frozenset[int]] = {
     "RotaryEmbedding": frozenset({1, 2}),
     "Upsample": frozenset({1}),
 }
+# What layers begin with; zeros there are no weight, but what exporters write for no beginning.
+_BEGINNINGS: Mapping[str, frozenset[int]] = {
+    "GRU": frozenset({5}),
+    "LSTM": frozenset({5, 6}),
+    "RNN": frozenset({5}),
+}
 # No weight is so large; what is added to hide other numbers is.
 _MASKED = 1e9
 _MASKED_IN_HALF = 65504.0
@@ -63,6 +69,7 @@ class Trainable:
 def roles_of(model: ir.Model) -> Roles:
     """Return the roles of the initializers of a model that comes from an ONNX file."""
     settings, statistics = _read_as(model, _SETTINGS), _read_as(model, _STATISTICS)
+    beginnings = _read_as(model, _BEGINNINGS)
     weights = [
         name
         for name, value in model.graph.initializers.items()
@@ -72,6 +79,7 @@ def roles_of(model: ir.Model) -> Roles:
         and value not in settings
         and value.uses()
         and not _masks(value.const_value)
+        and not (value in beginnings and _is_nothing(value.const_value))
     ]
     buffers = {name for name in weights if model.graph.initializers[name] in statistics}
     return Roles(
@@ -87,6 +95,10 @@ def _masks(tensor: ir.TensorProtocol) -> bool:
     numbers = tensor.numpy()
     largest = _MASKED_IN_HALF if tensor.dtype == ir.DataType.FLOAT16 else _MASKED
     return max(-float(numbers.min()), float(numbers.max())) >= largest
+
+
+def _is_nothing(tensor: ir.TensorProtocol) -> bool:
+    return not is_absent(tensor) and not tensor.numpy().any()
 
 
 def _read_as(model: ir.Model, places: Mapping[str, frozenset[int]]) -> set[ir.Value]:

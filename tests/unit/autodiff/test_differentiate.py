@@ -66,6 +66,16 @@ def test_gradients_of_a_value_read_twice_are_summed():
     np.testing.assert_allclose(dx, [7, -10])
 
 
+def test_nothing_comes_back_through_hidden_rows_of_a_softmax():
+    """Whose softmax is no number, for which a Where takes 0."""
+    model = parsed("""g (float[2,2] x) => (float[2,2] y) <float zero = {0}>
+{ s = Softmax(x) n = IsNaN(s) y = Where(n, zero, s) }""")
+    gradient = differentiated(model, "x")["x"]
+    hidden = [-np.inf, -np.inf]
+    (dx,) = run(model, [gradient.name], x=[hidden, [0, 0]], d_y=[[3, 4], [3, 4]])
+    np.testing.assert_allclose(dx, [[0, 0], [-0.25, 0.25]])
+
+
 def test_what_was_broadcast_is_summed():
     model = parsed("g (float[2,1] x, float[3] z) => (float[2,3] y) { y = Mul(x, z) }")
     found = differentiated(model, "x", "z")

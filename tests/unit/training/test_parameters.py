@@ -82,6 +82,15 @@ def test_whole_numbers_cannot_be_trained_but_be_frozen(parse: Parse) -> None:
     assert found.trained == ()
 
 
+@pytest.mark.parametrize(("first", "trained"), [("0", False), ("0.5", True)])
+def test_zeros_that_a_layer_begins_with_are_no_weight(
+    parse: Parse, first: str, trained: bool
+) -> None:
+    model = parse(f"""g (float[3,2,4] x, float[1,6,4] w, float[1,6,2] r) => (float[3,1,2,2] y)
+<float[1,2,2] h = {{{first}, 0, 0, 0}}> {{ y = GRU<hidden_size=2>(x, w, r, "", "", h) }}""")
+    assert roles_of(model).parameters == (("h",) if trained else ())
+
+
 @pytest.mark.parametrize(
     ("dtype", "number", "trained"),
     [

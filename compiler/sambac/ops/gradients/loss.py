@@ -19,15 +19,38 @@ from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import input_at, int_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .rules import Point, cast, dtype_of, incoming, operand, selected, unary
+from .rules import Point, cast, constant_of, dtype_of, incoming, operand, selected, unary
 
 _CLASSES = 1
+_UNLESS = 2
+"""Which input of a Where is taken where its condition does not hold."""
 
 
 def _softmax(b: Editor, at: Point) -> ir.Value:
     """dx = z - y * sum(z) along the axis, z = y * dy."""
-    weighted = b.op("Mul", at.y, at.dy)
-    return b.op("Sub", weighted, b.op("Mul", at.y, _sum(b, weighted, _axis(at.node))))
+    y = _known(at.y)
+    weighted = b.op("Mul", y, at.dy)
+    return b.op("Sub", weighted, b.op("Mul", y, _sum(b, weighted, _axis(at.node))))
+
+
+def _known(y: ir.Value) -> ir.Value:
+    """Return z = Where(IsNaN(y), 0, y), if there is one.
+
+    Attention is written so where a mask may hide a whole row, whose softmax is no number. Nothing
+    comes back through it, and 0 times no number would be none.
+    """
+    for node, place in y.uses():
+        if node.op_type == "Where" and place == _UNLESS and _is_nothing(node, y):
+            return node.outputs[0]
+    return y
+
+
+def _is_nothing(node: ir.Node, y: ir.Value) -> bool:
+    """Tell whether the Where `node` takes 0 where `y` is no number."""
+    asked = operand(node, 0).producer()
+    other = constant_of(operand(node, 1))
+    is_nan = asked is not None and asked.op_type == "IsNaN" and asked.inputs[0] is y
+    return is_nan and other is not None and not other.any()
 
 
 def _log_softmax(b: Editor, at: Point) -> ir.Value:

@@ -280,7 +280,7 @@ class Tape(TorchFunctionMode):
         changed: Sequence[torch.Tensor],
     ) -> None:
         """Write down what `func` made and changed that was `given` those, unless torch ran it."""
-        frame = _caller(sys._getframe(2))
+        frame = caller_of(sys._getframe(2))
         if frame.f_globals.get("__name__", "").startswith(_INSIDE):
             return
         read = tensors_in(given)
@@ -355,7 +355,7 @@ def _version(tensor: torch.Tensor) -> int:
         return 0 if tensor.is_inference() else tensor._version
 
 
-def _caller(frame: FrameType) -> FrameType:
+def caller_of(frame: FrameType) -> FrameType:
     """Return what called a function that got to the tape by way of other modes."""
     while frame.f_back is not None and (
         frame.f_code.co_name == "__torch_function__"

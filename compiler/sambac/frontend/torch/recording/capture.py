@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
 from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
@@ -46,11 +47,13 @@ from sambac.frontend.torch.modules.inputs import (
     on_the_host,
 )
 from sambac.frontend.torch.modules.memory import Before, Told, called_afresh
+from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.patching import quiet, replaced
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import ctc_loss
+from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
@@ -79,7 +82,7 @@ def capture(
         _require_trainable(module)
     guard = refusing_hooks(name) if training else naming_derivatives(name)
     own = own_gradients(name) if training else nullcontext()
-    finite = _FiniteNumbers(name)
+    finite, checks = _FiniteNumbers(name), PassedChecks(name)
     with _mode(module, training), torch.enable_grad(), asking() as asked:
         try:
             with (
@@ -87,6 +90,7 @@ def capture(
                 quiet(),
                 guard,
                 own,
+                checks,
                 finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
@@ -103,11 +107,23 @@ def capture(
         except Exception as error:  # the module's own code runs here, and may raise anything
             _require_form(module, example, error)
             raise refusal(name, error) from error
+        _require_unwrapped(name, program)
         before.told.extend(differences(module, example, asked, before))
         if finite.told:
             _require_finite(module, example, before)
-        before.told.extend(finite.told)
+        if checks.told:
+            require_passed(module, example, before, checks)
+        before.told.extend((*finite.told, *checks.told))
     return program, before.told
+
+
+def _require_unwrapped(name: str, program: ExportedProgram) -> None:
+    """Raise `CompileError` for tensors of a derivative that PyTorch lets become constants."""
+    if any(is_wrapped(item) for item in tensors_in(program.constants)):
+        raise CompileError(
+            f"{name} takes derivatives inside forward (torch.func), which cannot be recorded; write "
+            "their formulas into it"
+        )
 
 
 _OTHER_FORM = re.compile(r"Node \w+ mismatch|dynamic_shapes.*mismatch|mismatch.*dynamic_shapes")

@@ -25,12 +25,17 @@ def cov(
     weights = _product(fweights, aweights, count)
     if weights is None:
         centred = rows - (rows.sum(1) / count).unsqueeze(1)
-        return (centred @ centred.T.conj() / max(count - correction, 0)).squeeze()
+        return _of_all(centred @ centred.T.conj() / max(count - correction, 0))
     total = weights.sum()
     centred = rows - ((rows * weights).sum(1) / total).unsqueeze(1)
     products = centred @ (centred * weights).T.conj()
     taken = correction * (1 if aweights is None else (weights * aweights).sum() / total)
-    return (products / (total - taken).clamp(min=0)).squeeze()
+    return _of_all(products / (total - taken).clamp(min=0))
+
+
+def _of_all(covariances: Tensor) -> Tensor:
+    """Return the variance alone, if there is one; others are no view, and may be written to."""
+    return covariances.reshape(()) if covariances.numel() == 1 else covariances
 
 
 def _product(fweights: Tensor | None, aweights: Tensor | None, count: int) -> Tensor | None:

@@ -1,0 +1,127 @@
+"""Checks of values that end in an error, by which code guards itself, are no control flow.
+
+They are read as they stand in the file: PYTEST_DONT_REWRITE keeps assert what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import sambarun
+import torch
+from sambac import CompileError, CompileOptions, compile
+from torch import nn
+
+_X = torch.linspace(-1, 1, 6).reshape(2, 3)
+
+
+def _asserted(x: torch.Tensor) -> torch.Tensor:
+    assert (x < 5).all(), "too large"
+    return x + 1
+
+
+def _asserted_either(x: torch.Tensor) -> torch.Tensor:
+    rises = x[:, 1:] > x[:, :-1]
+    assert rises.all() or (~rises).all()
+    return x + 1
+
+
+def _raised(x: torch.Tensor) -> torch.Tensor:
+    if x.max() > 5:
+        message = "too large"
+        raise ValueError(message)
+    return x + 1
+
+
+def _raised_if_not(x: torch.Tensor) -> torch.Tensor:
+    starts = x.dim() == 2 and (x[:, 0] < 5).all()
+    if not starts and not bool(x.sum() < 5):
+        raise ValueError
+    return x + 1
+
+
+def _raised_otherwise(x: torch.Tensor) -> torch.Tensor:
+    if (x < 5).all():
+        y = x + 1
+    elif (x < 6).all():
+        raise ValueError("large")
+    else:
+        raise ValueError("too large")
+    return y
+
+
+def _asserted_by_torch(x: torch.Tensor) -> torch.Tensor:
+    torch._assert((x < 5).all(), "too large")
+    return x + 1
+
+
+class _Layer(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.function(x)).square().mean()
+
+
+_CHECKS = (
+    _asserted,
+    _asserted_either,
+    _raised,
+    _raised_if_not,
+    _raised_otherwise,
+    _asserted_by_torch,
+)
+
+
+@pytest.mark.parametrize(
+    ("check", "train"), [*((check, False) for check in _CHECKS), (_raised_if_not, True)]
+)
+def test_checks_are_taken_for_passed(
+    check: Callable[[torch.Tensor], torch.Tensor], train: bool
+) -> None:
+    torch.manual_seed(0)
+    module = _Layer(check)
+    with pytest.warns(UserWarning, match=r"_Layer checks values at test_torch_checks.py:\d+; a"):
+        program = compile(module, CompileOptions(train=train), inputs=(_X,))
+    with sambarun.load(program) as executable:
+        got = executable.run({"x": _X.numpy()}, section_types=["FWD"])
+    np.testing.assert_allclose(got["output"], module(_X).detach().numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("check", _CHECKS[1:5])
+def test_examples_that_do_not_pass_are_refused(
+    check: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    said = r"checks values at test_torch_checks.py:\d+, and raises \w+Error for .* that pass$"
+    with pytest.raises(CompileError, match=said):
+        compile(_Layer(check), inputs=(torch.tensor([[9.0, 1.0, 1.0], [1.0, 9.0, 1.0]]),))
+
+
+def _chosen(x: torch.Tensor) -> torch.Tensor:
+    if x.max() > 5:
+        x = x - 5
+    return x + 1
+
+
+def _caught(x: torch.Tensor) -> torch.Tensor:
+    try:
+        if x.max() > 5:
+            raise ValueError
+    except ValueError:
+        x = x - 5
+    return x + 1
+
+
+def _part_of_a_condition(x: torch.Tensor) -> torch.Tensor:
+    assert (x if x.max() > 5 else -x).sum() < 5
+    return x + 1
+
+
+@pytest.mark.parametrize("choice", [_chosen, _caught, _part_of_a_condition])
+def test_what_chooses_is_refused(choice: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    with pytest.raises(CompileError, match="its control flow depends on the values of tensors"):
+        compile(_Layer(choice), inputs=(_X,))
