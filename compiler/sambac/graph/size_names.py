@@ -29,23 +29,25 @@ class _Names:
     def __init__(self, graph: ir.Graph) -> None:
         self._sums = SizeSums(graph)
         self._by_sum: dict[frozenset[tuple[str, int]], str] = {}
-        self._renamed: dict[str, str] = {}
+        self._known: dict[str, int | str] = {}
 
     def of(self, value: ir.Value, axis: int) -> int | ir.SymbolicDim:
-        """Return the size of `value` along `axis` by the first name of its equals."""
+        """Return the size of `value` along `axis`: a number, or the first name of its equals."""
         assert value.shape is not None
         dim = value.shape[axis]
         if isinstance(dim, int) or dim.value is None:
             return dim
-        name = self._renamed.get(dim.value)
-        if name is None:
-            name = self._first(dim.value, self._sums.size(value, axis))
-            self._renamed[dim.value] = name
-        return ir.SymbolicDim(name)
+        known = self._known.get(dim.value)
+        if known is None:
+            known = self._first(dim.value, self._sums.size(value, axis))
+            self._known[dim.value] = known
+        return known if isinstance(known, int) else ir.SymbolicDim(known)
 
-    def _first(self, name: str, found: Sum | None) -> str:
+    def _first(self, name: str, found: Sum | None) -> int | str:
         if found is None:
             return name
+        if found.keys() == {""} and found[""] > 0:
+            return found[""]
         alone = [each for each, count in found.items() if each and count == 1]
         if len(found) == len(alone) == 1:
             return alone[0]

@@ -148,9 +148,9 @@ def _left_over(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
             divisor *= _constant(found) or 0
     open_ = [each for each in before if _constant(each) is None]
     parts = prod(_constant(each) or 0 for each in before if each not in open_)
-    if len(open_) != 1 or open_[0] is None or not parts or not divisor:
+    if len(open_) > 1 or not parts or not divisor:
         return None
-    counts = {name: count * parts for name, count in open_[0].items()}
+    counts = {name: count * parts for name, count in ((open_ or [ONE])[0] or {}).items()}
     if any(count % divisor for count in counts.values()):
         return None
     return {name: count // divisor for name, count in counts.items()}
@@ -208,6 +208,14 @@ def _looked_up(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
     if along <= axis < along + len(index.shape):
         return sizes.size(index, axis - along)
     return sizes.size(data, axis if axis < along else axis - len(index.shape) + 1)
+
+
+def _counting(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
+    """Return the size of a Range by steps of 1, which ends where it begins or behind."""
+    del axis
+    begin, end, step = (sizes.number(each) for each in node.inputs)
+    found = _together(-1, end, begin) if step == ONE else None
+    return found if found is not None and all(count > 0 for count in found.values()) else None
 
 
 def _reduced(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
@@ -336,6 +344,7 @@ _SIZES: Mapping[str, _Rule] = {
     "Expand": _spread,
     "Gather": _looked_up,
     "MatMul": _product,
+    "Range": _counting,
     "Reshape": _wanted,
     "Slice": _sliced,
     "Split": _split,

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import int_attribute, static_shape
+from sambac.graph.open_sizes import same_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, integers, made_by, scalar
 
 
@@ -27,14 +28,14 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
     if found is None:
         return "no root of a mean square, which nothing else reads, divides what is squared"
     x, epsilon = found
-    sizes = static_shape(x)
-    if x.dtype != ir.DataType.FLOAT or not sizes:
-        return "it is no float32 tensor of known sizes"
-    if static_shape(node.outputs[0]) != sizes:
+    size = x.shape[-1] if x.shape else None
+    if x.dtype != ir.DataType.FLOAT or not isinstance(size, int):
+        return "it is no float32 tensor whose last size is known"
+    if not same_shape(node.outputs[0], x):
         return "a number of more axes gives the result axes of its own"
-    result, weight = _scaled(node.outputs[0], sizes[-1])
+    result, weight = _scaled(node.outputs[0], size)
     if weight is None:
-        weight = editor.constant(np.ones(sizes[-1:], np.float32), "ones")
+        weight = editor.constant(np.ones(size, np.float32), "ones")
     if result is not node:
         editor.rewrite(result)
     editor.replace(result, "SimplifiedLayerNormalization", x, weight, axis=-1, epsilon=epsilon)
@@ -91,7 +92,7 @@ def _is_mean_square(mean: ir.Value | None, x: ir.Value) -> bool:
     square = made_by(node.inputs[0], "Mul", "Pow")
     if square is None or not has_one_reader(square.outputs[0]) or square.inputs[0] is not x:
         return False
-    if static_shape(square.outputs[0]) != static_shape(x):
+    if not same_shape(square.outputs[0], x):
         return False  # the exponent has more axes
     return square.inputs[1] is x if square.op_type == "Mul" else scalar(square.inputs[1]) == 2.0
 

@@ -13,9 +13,9 @@ cache of keys and values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import onnx_ir as ir
 
@@ -27,7 +27,7 @@ from sambac.passes.rewriting import Rule, RulePass, integers, made_by, scalar
 
 _GROUPS = 1
 _COPIES = 2
-_RANK, _LAST = 4, 3
+_RANK, _ROWS, _LAST = 4, 2, 3
 _KEYS, _VALUES, _PAST = 1, 2, (4, 5)
 _SWAPPED = (0, 1, 3, 2)
 _OPEN, _SAME = -1, 0
@@ -72,21 +72,27 @@ def share_in_product(editor: Editor, node: ir.Node) -> str | None:
     first, _, rows, length = left.shape
     same = first if isinstance(first, int) else _SAME
     by_group = [same, shared.groups, _open(rows, shared.times), _open(length)]
-    if by_group.count(_OPEN) > 1:
-        return "two sizes of its left operand are open"
-    queries = _reshaped(editor, left, by_group)
-    product = editor.op("MatMul", queries, _written(editor, shared, right))
     by_head = [same, shared.heads, _open(rows), _open(out.shape[-1])]
-    if by_head.count(_OPEN) < 2:
-        editor.replace(node, "Reshape", product, by_head, allowzero=_zeros(by_head))
-        return None
-    before = editor.op("Slice", editor.op("Shape", left), [0], [_LAST])
-    behind = editor.op("Slice", editor.op("Shape", product), [_LAST], [_RANK])
-    editor.replace(node, "Reshape", product, editor.op("Concat", before, behind, axis=0))
+    queries = _reshaped(editor, left, _sizes(editor, by_group, left, _LAST))
+    product = editor.op("MatMul", queries, _written(editor, shared, right))
+    sizes = _sizes(editor, by_head, left, _ROWS)
+    editor.replace(node, "Reshape", product, sizes, allowzero=_zeros(sizes))
     return None
 
 
-def _reshaped(editor: Editor, value: ir.Value, sizes: Sequence[int]) -> ir.Value:
+_Target: TypeAlias = list[int] | ir.Value
+
+
+def _sizes(editor: Editor, sizes: list[int], left: ir.Value, axis: int) -> _Target:
+    """Return `sizes`, of which that of `axis` is read from `left` where two are open."""
+    if sizes.count(_OPEN) < 2:
+        return sizes
+    read = editor.op("Slice", editor.op("Shape", left), [axis], [axis + 1])
+    parts = (sizes[:axis], read, sizes[axis + 1 :])
+    return editor.op("Concat", *(part for part in parts if part), axis=0)
+
+
+def _reshaped(editor: Editor, value: ir.Value, sizes: _Target) -> ir.Value:
     """Reshape `value`, before it is scaled: scales next to a product go into it."""
     scaling = made_by(value, "Mul")
     step = None if scaling is None else _step(value)
@@ -96,9 +102,9 @@ def _reshaped(editor: Editor, value: ir.Value, sizes: Sequence[int]) -> ir.Value
     return editor.op("Mul", *(before if each is step[1] else each for each in scaling.inputs))
 
 
-def _zeros(sizes: Sequence[int]) -> int | None:
+def _zeros(sizes: _Target) -> int | None:
     """Return what tells a Reshape that a size of 0 is that of its operand."""
-    return 0 if _SAME in sizes else None
+    return 0 if isinstance(sizes, ir.Value) or _SAME in sizes else None
 
 
 def _open(size: int | ir.SymbolicDim, times: int = 1) -> int:
