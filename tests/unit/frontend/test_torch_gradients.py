@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -195,11 +194,6 @@ def _differentiated(x: torch.Tensor) -> torch.Tensor:
     return x * leaf.grad
 
 
-def _slope(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = torch.func.jvp(function, (x,), (torch.ones_like(x),))[1]
-    return found
-
-
 def _written_without_gradients(x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         x.mul_(2)
@@ -268,7 +262,6 @@ _WRITTEN = "changes a tensor in place .* where gradients are off"
         (_hooked, "hook on a tensor"),
         (_differentiated, r"derivatives inside forward \(autograd\.backward"),
         (lambda x: torch.func.grad(torch.sum)(x) + x, r"inside forward \(autograd\.grad"),
-        (lambda x: _slope(partial(_slope, torch.sin), x) + x, r"inside forward \(torch\.func\)"),
         (_off(torch.inference_mode()), r"inference_mode, .* use torch\.no_grad"),
         (_off(torch.autocast("cpu", torch.bfloat16), torch.no_grad()), _AUTOCAST),
         (_set_off_inside_autocast, _AUTOCAST),
