@@ -361,6 +361,16 @@ def test_what_is_assigned_to_data_is_refused(place: str, train: bool) -> None:
         sambac.compile(module, sambac.CompileOptions(train=train), inputs=(X,))
 
 
+def test_what_is_assigned_to_data_may_be_what_is_there() -> None:
+    class Assigning(_Model):
+        def scale(self) -> torch.Tensor:
+            for tensor in (self.a.weight, self.kept):
+                tensor.data = tensor.data
+            return self.kept
+
+    _assert_trains(Assigning(lambda m: m.register_buffer("kept", torch.full((4,), 2.0))))
+
+
 def test_a_layer_that_lists_its_weights_anew_trains() -> None:
     class Recurrent(_Model):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

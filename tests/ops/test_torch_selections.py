@@ -225,6 +225,7 @@ GROUPS = {
     ] + [Point("a number twice", lambda x, v: x.index_fill(0, T([0, 0]), v), (T(1.5), T(2.0)))],
     "covariances": [
         Point("of rows", lambda x: torch.cov(x), (_SQUARE.sin(),)),
+        Point("written to", lambda x: torch.cov(x).fill_diagonal_(0), (_SQUARE.sin(),)),
         Point("of one row", lambda x: torch.cov(x), (_SQUARE[0],)),
         Point("of one observation", lambda x: torch.cov(x), (_SQUARE[:, :1],)),
         Point("weighted", lambda x, w: torch.cov(

@@ -229,6 +229,8 @@ class ParameterReader(TorchFunctionMode):
     ) -> object:
         """Run `func`, and remember parameters that it was given."""
         if func == _SET_DATA:
+            if _is_its_own(*args):
+                return None
             raise CompileError(
                 f"{self._name} assigns to .data of a tensor, which cannot be recorded; change "
                 "parameters outside of forward, and buffers with copy_()"
@@ -237,3 +239,20 @@ class ParameterReader(TorchFunctionMode):
         with torch._C.DisableTorchFunction():
             self._changed.update(id(leaf) for leaf in given if self._differs(leaf))
         return func(*args, **(kwargs or {}))
+
+
+def _is_its_own(tensor: object, data: object) -> bool:
+    """Tell whether `data` is what `tensor` has anyway, as where nothing had to be converted."""
+    if not isinstance(tensor, torch.Tensor) or not isinstance(data, torch.Tensor):
+        return False
+    one, other = (
+        (
+            item.untyped_storage()._cdata,
+            item.storage_offset(),
+            item.shape,
+            item.stride(),
+            item.dtype,
+        )
+        for item in (tensor, data)
+    )
+    return one == other

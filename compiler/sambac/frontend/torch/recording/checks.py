@@ -16,6 +16,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType, FrameType
 from typing import Any, TypeAlias
 
@@ -90,31 +91,26 @@ def require_passed(
     module: torch.nn.Module, example: Example, before: Before, checks: PassedChecks
 ) -> None:
     """Raise `CompileError` if `module` raises an error for the example inputs, which it checks."""
-    try:
-        call_copy(module, example, before, _Apart())
-    except _RaisedInside as error:
-        cause = error.__cause__
+    call = _NotedCall()
+    with suppress(Exception):  # of the module's own code, and of how it is copied
+        call_copy(module, example, before, call)
+    if call.error is not None:
         raise CompileError(
-            f"{next(iter(checks.told)).partition(';')[0]}, and raises {type(cause).__name__} for "
-            f"the example inputs ({cause}); give inputs that pass"
-        ) from cause
-    except Exception:  # noqa: S110  # of a class that says itself how it is copied
-        pass
+            f"{next(iter(checks.told)).partition(';')[0]}, and raises {type(call.error).__name__} "
+            f"for the example inputs ({call.error}); give inputs that pass"
+        ) from call.error
 
 
-class _RaisedInside(Exception):
-    """An error of a module's code."""
+class _NotedCall:
+    """A context that notes which error ends it."""
 
-
-class _Apart:
-    """A context whose errors are told from those of what is around it."""
+    error: Exception | None = None
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Exception):
-            raise _RaisedInside from error
+        self.error = error if isinstance(error, Exception) else None
 
 
 def _span(code: CodeType, last: int) -> Span | None:
@@ -127,10 +123,11 @@ def _span(code: CodeType, last: int) -> Span | None:
             break
         found = instruction
     places = found.positions if found is not None else None
-    if places is None or None in places:
+    if places is None:
         return None
     first, end, start, stop = places
-    assert first is not None and end is not None and start is not None and stop is not None
+    if first is None or end is None or start is None or stop is None:
+        return None
     return first, end, start, stop
 
 
