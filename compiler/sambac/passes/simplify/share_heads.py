@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import onnx_ir as ir
 
@@ -27,10 +27,10 @@ from sambac.passes.rewriting import Rule, RulePass, integers, made_by, scalar
 
 _GROUPS = 1
 _COPIES = 2
-_RANK, _ROWS, _LAST = 4, 2, 3
+_RANK = 4
 _KEYS, _VALUES, _PAST = 1, 2, (4, 5)
 _SWAPPED = (0, 1, 3, 2)
-_OPEN, _SAME = -1, 0
+_SAME, _LEFT_OVER = 0, -1
 
 
 def share_in_attention(editor: Editor, node: ir.Node) -> str | None:
@@ -69,30 +69,23 @@ def share_in_product(editor: Editor, node: ir.Node) -> str | None:
         return "its operands may be of different batches"
     if 0 in left.shape or 0 in out.shape:
         return "a size is 0"
-    first, _, rows, length = left.shape
-    same = first if isinstance(first, int) else _SAME
-    by_group = [same, shared.groups, _open(rows, shared.times), _open(length)]
-    by_head = [same, shared.heads, _open(rows), _open(out.shape[-1])]
-    queries = _reshaped(editor, left, _sizes(editor, by_group, left, _LAST))
+    queries = _reshaped(editor, left, _sizes(left.shape, shared.groups, shared.times))
     product = editor.op("MatMul", queries, _written(editor, shared, right))
-    sizes = _sizes(editor, by_head, left, _ROWS)
-    editor.replace(node, "Reshape", product, sizes, allowzero=_zeros(sizes))
+    by_head = _sizes(out.shape, shared.heads)
+    editor.replace(node, "Reshape", product, by_head, allowzero=_zeros(by_head))
     return None
 
 
-_Target: TypeAlias = list[int] | ir.Value
+def _sizes(shape: ir.Shape, groups: int, times: int = 1) -> list[int]:
+    """Return what a Reshape is given for `groups` of `times` the rows of `shape`.
+
+    Open sizes but that of rows are those of its operand: it finds none (-1) where another is 0.
+    """
+    batch, _, rows, last = (size if isinstance(size, int) else None for size in shape)
+    return [batch or _SAME, groups, rows * times if rows else _LEFT_OVER, last or _SAME]
 
 
-def _sizes(editor: Editor, sizes: list[int], left: ir.Value, axis: int) -> _Target:
-    """Return `sizes`, of which that of `axis` is read from `left` where two are open."""
-    if sizes.count(_OPEN) < 2:
-        return sizes
-    read = editor.op("Slice", editor.op("Shape", left), [axis], [axis + 1])
-    parts = (sizes[:axis], read, sizes[axis + 1 :])
-    return editor.op("Concat", *(part for part in parts if part), axis=0)
-
-
-def _reshaped(editor: Editor, value: ir.Value, sizes: _Target) -> ir.Value:
+def _reshaped(editor: Editor, value: ir.Value, sizes: list[int]) -> ir.Value:
     """Reshape `value`, before it is scaled: scales next to a product go into it."""
     scaling = made_by(value, "Mul")
     step = None if scaling is None else _step(value)
@@ -102,13 +95,9 @@ def _reshaped(editor: Editor, value: ir.Value, sizes: _Target) -> ir.Value:
     return editor.op("Mul", *(before if each is step[1] else each for each in scaling.inputs))
 
 
-def _zeros(sizes: _Target) -> int | None:
+def _zeros(sizes: list[int]) -> int | None:
     """Return what tells a Reshape that a size of 0 is that of its operand."""
-    return 0 if isinstance(sizes, ir.Value) or _SAME in sizes else None
-
-
-def _open(size: int | ir.SymbolicDim, times: int = 1) -> int:
-    return size * times if isinstance(size, int) else _OPEN
+    return 0 if _SAME in sizes else None
 
 
 @dataclass(frozen=True)
