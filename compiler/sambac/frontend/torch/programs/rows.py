@@ -96,7 +96,7 @@ class SelectedRows:
     """What is computed of the rows that equal `masks` select: `orders` of parts, `axes` of rows.
 
     An order of None is that of rows that are all the same. `checks` are sizes, and what reads
-    nothing else; `counts` are results that are divided by sizes or multiplied.
+    nothing else.
     """
 
     masks: Sequence[fx.Node]
