@@ -391,10 +391,18 @@ def test_an_index_out_of_range_names_the_input(
     assert sambac("compile", model, *words).code == 0
     np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 3]))
     classes, cure = "(the classes are 0 to 2)", "correct what is indexed with."
-    for words in (["--steps", 9], ["--eval"]):
+    for words, step in ((["--steps", 9], "Step 2: "), (["--eval"], "")):
         result = sambarun(program, *words, "--data", data)
         assert result.code == 2
         assert result.err.splitlines() == [
             f"Note: {data}: 'labels' holds 0 to 3 (the classes are 0 to 2).",
-            f"Error: An index is out of range: 'labels' holds 2 to 3 {classes}; {cure}",
+            f"Error: {step}An index is out of range: 'labels' holds 2 to 3 {classes}; {cure}",
         ]
+    kept, whole = tmp_path / "kept.safetensors", tmp_path / "whole.safetensors"
+    result = sambarun(program, "--steps", 9, "--data", data, "--save", kept)
+    assert result.err.endswith(f"{cure} {kept} holds the state after step 1.\n")
+    np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 2]))
+    words = ("--data", data, "--save")
+    assert sambarun(program, "--load", kept, "--steps", 2, *words, kept).code == 0
+    assert sambarun(program, "--steps", 3, *words, whole).code == 0
+    assert kept.read_bytes() == whole.read_bytes()
