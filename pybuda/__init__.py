@@ -16,7 +16,6 @@ from .config import (
     CompileDepth,
     CompilerConfig,
     PerfTraceLevel,
-    configure_mixed_precision,
     set_chip_break,
     set_configuration_options,
     set_epoch_break,
@@ -93,5 +92,7 @@ _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedule
 for _each in (*_OTHERS, _here):
     tell(_each, __name__, require_kinds)
 tell(DrivenTTDevice, __name__, require_kinds)
+configure_mixed_precision = config.compiler().configure_mixed_precision  # now that it is told
+config.configure_mixed_precision = configure_mixed_precision
 for _name in __all__:  # as programs import them from the original's
     vars(sys.modules[f"{__name__}.run"]).setdefault(_name, vars(_here)[_name])

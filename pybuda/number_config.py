@@ -109,10 +109,7 @@ class NumberConfig:
                 "is_gradient_op; default_df_override and default_math_fidelity are for all"
             )
         if intermediate_df is not None:
-            warn(
-                "intermediate_df: on hardware the format of partial sums in memory; sums are not "
-                "taken apart so here, and it has no effect"
-            )
+            warn("intermediate_df: on hardware partial sums lie in it; it has no effect here")
         require_kind(is_gradient_op=(is_gradient_op, bool))
         operands, weights = _inputs(input_df)
         for index, bits in _pairs(input_parameter_indices_to_optimize or ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import sambarun
@@ -12,7 +13,7 @@ from pef.text import name_text, plural
 from pef.wording import listed
 from sambarun import Executable, RunError
 from sambarun.evaluation import Evaluation, evaluate
-from sambarun.train_loop import Checkpoints, NotFiniteError, Run, StepResult, train
+from sambarun.train_loop import Checkpoints, NotFiniteError, Run, StepError, StepResult, train
 from sambarun.training.data import Batches
 
 from .feeds import open_archive
@@ -169,6 +170,8 @@ class _Training:
         except LogError as error:  # what was learned until then is kept all the same
             self._keep()
             raise Wrong(f"{error.message} {self._held()}".rstrip()) from error
+        except StepError as error:
+            raise RunError(f"{error} {self._rescued()}".rstrip()) from error
         finally:
             if rows is not None:
                 rows.close()
@@ -177,6 +180,12 @@ class _Training:
     def _keep(self) -> None:
         if self._kept is not None:
             self._kept.keep(self._cursor)
+
+    def _rescued(self) -> str:
+        """Keep what was learned before a step that failed, if that is whole; say what is held."""
+        with suppress(RunError):
+            self._keep()
+        return self._held()
 
     def _after(self, step: StepResult, rows: LossLog | None) -> None:
         self._cursor = step.cursor

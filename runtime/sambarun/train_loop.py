@@ -34,6 +34,10 @@ class NotFiniteError(RunError):
         self.data = tuple(data)
 
 
+class StepError(RunError):
+    """A step behind the first one has failed, which the message names by its number."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """How to train: `steps` steps from `start`, each over `accumulate` batches.
@@ -69,14 +73,19 @@ def train(executable: Executable, batches: Batches, run: Run) -> Iterator[StepRe
 
     Raises `NotFiniteError`, which names the step and the loss, as soon as a loss is NaN or
     infinite; the state of the executable is of no use then. Raises `RunError` as
-    `Executable.step` does.
+    `Executable.step` does, behind the first step a `StepError`.
     """
     cursor, hyperparams = run.start, _given_first(executable, run) or None
     measured = _measured(executable.program, run.model)
     for _ in range(run.steps):
         taken, after = batches.take(cursor, run.accumulate)
         given = taken if run.accumulate > 1 else taken[0]
-        losses = executable.step(given, hyperparams, graph=run.model or None)
+        try:
+            losses = executable.step(given, hyperparams, graph=run.model or None)
+        except RunError as error:
+            if cursor is run.start:
+                raise
+            raise StepError(f"Step {cursor.step + 1}: {error}") from error
         hyperparams = None
         step = StepResult(
             {name: _number(value) for name, value in losses.items()}, cursor.epoch, after

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import onnx
-import onnx.parser
 import pytest
 from commands import started
 from safetensors import safe_open
@@ -376,25 +374,3 @@ def test_an_inference_program_does_not_train(
     result = sambarun(pef_file, "--steps", 1, "--data", data)
     assert result.code == 2
     assert "was compiled for inference; compile the model with --train." in result.err
-
-
-def test_an_index_out_of_range_names_the_input(
-    sambac: Callable, sambarun: Callable, tmp_path: Path
-) -> None:
-    model, program, data = (tmp_path / name for name in ("net.onnx", "net.pef", "data.npz"))
-    text = (
-        '<ir_version: 10, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) '
-        "<float[3,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> { y = MatMul (x, w) }"
-    )
-    onnx.save(onnx.parser.parse_model(text), model)
-    words = ("--train", "--loss", "cross_entropy:y,labels", "--optimizer", "sgd", "-o", program)
-    assert sambac("compile", model, *words).code == 0
-    np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 3]))
-    classes, cure = "(the classes are 0 to 2)", "correct what is indexed with."
-    for words in (["--steps", 9], ["--eval"]):
-        result = sambarun(program, *words, "--data", data)
-        assert result.code == 2
-        assert result.err.splitlines() == [
-            f"Note: {data}: 'labels' holds 0 to 3 (the classes are 0 to 2).",
-            f"Error: An index is out of range: 'labels' holds 2 to 3 {classes}; {cure}",
-        ]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from commands import started
 from safetensors import safe_open
@@ -154,3 +155,49 @@ def test_a_run_that_goes_on_elsewhere_says_so(
         "data than these of 2 batches; this run goes on with epoch 1, batch 0, both counted "
         "from 0.\n"
     )
+
+
+@pytest.fixture
+def classifies(sambac: Callable, tmp_path: Path) -> Path:
+    """A program of three classes, and batches of 2 rows."""
+    model, program = tmp_path / "net.onnx", tmp_path / "net.pef"
+    text = (
+        '<ir_version: 10, opset_import: ["" : 17]> g (float[2,3] x) => (float[2,3] y) '
+        "<float[3,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}> { y = MatMul (x, w) }"
+    )
+    onnx.save(onnx.parser.parse_model(text), model)
+    words = ("--train", "--loss", "cross_entropy:y,labels", "--optimizer", "sgd", "-o", program)
+    assert sambac("compile", model, *words).code == 0
+    return program
+
+
+def test_an_index_out_of_range_names_the_input(
+    sambarun: Callable, classifies: Path, tmp_path: Path
+) -> None:
+    program, data = classifies, tmp_path / "data.npz"
+    np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 3]))
+    classes, cure = "(the classes are 0 to 2)", "correct what is indexed with."
+    for words, step in ((["--steps", 9], "Step 2: "), (["--eval"], "")):
+        result = sambarun(program, *words, "--data", data)
+        assert result.code == 2
+        assert result.err.splitlines() == [
+            f"Note: {data}: 'labels' holds 0 to 3 (the classes are 0 to 2).",
+            f"Error: {step}An index is out of range: 'labels' holds 2 to 3 {classes}; {cure}",
+        ]
+
+
+def test_a_step_that_fails_costs_none_of_those_before(
+    sambarun: Callable, classifies: Path, tmp_path: Path
+) -> None:
+    program, data = classifies, tmp_path / "data.npz"
+    np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 3]))
+    kept, whole = tmp_path / "kept.safetensors", tmp_path / "whole.safetensors"
+    result = sambarun(program, "--steps", 9, "--data", data, "--save", kept)
+    assert result.err.endswith(
+        f"correct what is indexed with. {kept} holds the state after step 1.\n"
+    )
+    np.savez(data, x=np.ones((4, 3), np.float32), labels=np.array([0, 1, 2, 2]))
+    words = ("--data", data, "--save")
+    assert sambarun(program, "--load", kept, "--steps", 2, *words, kept).code == 0
+    assert sambarun(program, "--steps", 3, *words, whole).code == 0
+    assert kept.read_bytes() == whole.read_bytes()

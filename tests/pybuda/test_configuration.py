@@ -258,9 +258,8 @@ def test_names_are_told_behind_a_device_that_compiles_nothing() -> None:
 
 def test_names_are_told_by_a_module_that_runs_itself() -> None:
     pybuda.set_epoch_break(["layer.0.squash", "squosh"])
-    module = Product()
     with pytest.warns(UserWarning, match=f"{IDLE} 'squosh'"):
-        module.run(X)
+        (module := Product()).run(X)
     module.run(X)  # it is told once
 
 

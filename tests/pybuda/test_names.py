@@ -288,6 +288,9 @@ def test_names_that_the_original_has_twice() -> None:
         assert getattr(pybuda, name) is getattr(pybuda.optimizers, name)
     for name in ("CompilerConfig", "configure_mixed_precision"):
         assert getattr(pybuda, name) == getattr(pybuda.config, name)
+    for owner in (pybuda, pybuda.config):
+        with pytest.raises(TypeError, match=r"'op_typ' \(did you mean 'op_type'"):
+            owner.configure_mixed_precision(op_typ="matmul")
     for call in (
         lambda: pybuda.insert_nop("a", ["b"], hoist_tms=False),
         lambda: pybuda.insert_buffering_nop("a", ["b"]),
