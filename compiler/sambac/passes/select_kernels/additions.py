@@ -8,7 +8,7 @@ Those that it runs, or fuses, best (`ChooseAdditions`):
                                            written out: onnxruntime would fuse the two into
                                            SkipLayerNormalization, which takes 2 to 8 times as long
 
-for operands of one known shape, from opset 8 on; the last for float32 rows of at least 16
+for operands of one shape, from opset 8 on; the last for float32 rows of at least 16
 numbers (shorter ones gain little), and then it is the Sum that stays.
 
 Additions of what is scaled, by its one fused multiply-add (`FuseGatedAdditions`):
@@ -25,7 +25,7 @@ both operators for 256 K elements, and nothing for fewer than 32 K. The product 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -35,6 +35,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import static_shape
+from sambac.graph.open_sizes import same_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
 _ADD_TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -47,8 +48,7 @@ def sum_to_adds(editor: Editor, node: ir.Node) -> str | None:
         return "a LayerNormalization reads it"
     if editor.opset < 8 or node.outputs[0].dtype not in _ADD_TYPES or len(node.inputs) < 2:
         return "Add does not take its place"
-    shape = static_shape(node.outputs[0])
-    if shape is None or any(static_shape(value) != shape for value in node.inputs):
+    if not _have_shape_of(node.outputs[0], node.inputs):
         return "the shapes differ or are not known"
     first, *middle, last = node.inputs
     for value in middle:
@@ -62,13 +62,18 @@ def add_to_sum(editor: Editor, node: ir.Node) -> str | None:
     out = node.outputs[0]
     if editor.opset < 8 or not _is_normalised(out):
         return "the only reader is no LayerNormalization"
-    shape = static_shape(out)
-    if out.dtype != ir.DataType.FLOAT or shape is None or not shape or shape[-1] < _MIN_ROW:
+    row = out.shape[-1] if out.shape else None
+    if out.dtype != ir.DataType.FLOAT or not isinstance(row, int) or row < _MIN_ROW:
         return "the numbers are no float32 rows of at least 16"
-    if any(static_shape(value) != shape for value in node.inputs):
+    if not _have_shape_of(out, node.inputs):
         return "the shapes differ or are not known"
     editor.replace(node, "Sum", *node.inputs)
     return None
+
+
+def _have_shape_of(result: ir.Value, operands: Sequence[ir.Value | None]) -> bool:
+    """Tell whether all operands are known to have the shape of the result."""
+    return all(value is not None and same_shape(value, result) for value in operands)
 
 
 def _is_normalised(value: ir.Value) -> bool:

@@ -50,6 +50,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import float_attribute, int_attribute, static_shape
+from sambac.graph.open_sizes import same_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_beside, made_by, scalar
 
 _DOMAIN = "com.microsoft"
@@ -157,10 +158,9 @@ def _scaled(node: ir.Node) -> tuple[ir.Value | None, float]:
     """Return the tensor that a Mul multiplies with a number, and the number."""
     for tensor, other in (node.inputs, reversed(node.inputs)):
         factor = scalar(other)
-        shape = static_shape(tensor)
-        if factor is None or not isfinite(factor) or shape is None:
+        if factor is None or not isfinite(factor) or tensor is None:
             continue
-        if shape == static_shape(node.outputs[0]):
+        if same_shape(tensor, node.outputs[0]):
             return tensor, factor
     return None, 1.0
 

@@ -37,6 +37,7 @@ import onnx_ir as ir
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute, static_shape
+from sambac.graph.open_sizes import same_shape
 from sambac.passes.rewriting import Rule, RulePass, constant, integers, made_by, scalar
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -57,7 +58,7 @@ def square(editor: Editor, node: ir.Node) -> str | None:
     x, exponent = node.inputs
     if x is None or x.dtype not in _FLOATS or scalar(exponent) != 2:
         return "it is no square of floats"
-    if static_shape(x) is None or static_shape(x) != static_shape(node.outputs[0]):
+    if not same_shape(x, node.outputs[0]):
         return "the shape changes or is unknown"
     if any(reader.op_type == "ReduceMean" for reader in node.outputs[0].consumers()):
         return "it is part of a normalisation"

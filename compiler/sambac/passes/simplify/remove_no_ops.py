@@ -31,7 +31,8 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute, static_shape, text_attribute
+from sambac.graph.nodes import input_at, int_attribute, text_attribute
+from sambac.graph.open_sizes import same_shape
 from sambac.passes.rewriting import Rule, RulePass, constant, integers, made_by, used
 
 _REGIONS = 11
@@ -66,8 +67,8 @@ def _cast(editor: Editor, node: ir.Node) -> str | None:
 
 
 def _same_shape(editor: Editor, node: ir.Node) -> str | None:
-    before, after = static_shape(node.inputs[0]), static_shape(node.outputs[0])
-    if before is None or before != after:
+    value = node.inputs[0]
+    if value is None or not same_shape(value, node.outputs[0]):
         return "the shape changes or is unknown"
     return _first_input(editor, node)
 
@@ -132,9 +133,8 @@ def _neutral(editor: Editor, node: ir.Node) -> str | None:
         return "adding 0 turns -0 into +0"
     if np.signbit(array.astype(np.float64, copy=False)).any():
         return "x - -0 turns -0 into +0"
-    before, after = static_shape(left), static_shape(node.outputs[0])
     rank = None if left.shape is None else len(left.shape)
-    stretched = before is None or before != after
+    stretched = not same_shape(left, node.outputs[0])
     if stretched and (array.size != 1 or rank is None or array.ndim > rank):
         return "the shape changes or is unknown"
     return editor.bypass(node, left)
@@ -156,10 +156,12 @@ def _involution(editor: Editor, node: ir.Node) -> str | None:
 
 def _shifted(editor: Editor, node: ir.Node) -> str | None:
     """Softmax(x + 0) -> Softmax(x)."""
-    total = made_by(node.inputs[0], "Add")
-    for value, other in () if total is None else (total.inputs, reversed(total.inputs)):
-        shape = static_shape(value)
-        if shape is not None and shape == static_shape(node.inputs[0]) and _are_zeros(other):
+    summed = node.inputs[0]
+    total = made_by(summed, "Add")
+    if summed is None or total is None:
+        return "no zeros are added to the input"
+    for value, other in (total.inputs, reversed(total.inputs)):
+        if value is not None and same_shape(value, summed) and _are_zeros(other):
             node.replace_input_with(0, value)
             return None
     return "no zeros are added to the input"
@@ -170,8 +172,7 @@ def _either(editor: Editor, node: ir.Node) -> str | None:
     _, one, other = node.inputs
     if one is not other:
         return "it chooses between two values"
-    before, after = static_shape(one), static_shape(node.outputs[0])
-    if one is None or before is None or before != after:
+    if one is None or not same_shape(one, node.outputs[0]):
         return "the shape changes or is unknown"
     return editor.bypass(node, one)
 
