@@ -165,7 +165,7 @@ def selects(node: fx.Node, masks: Sequence[fx.Node]) -> bool:
     if not isinstance(last, fx.Node) or last not in masks or any(others):
         return False
     source: torch.Tensor = arguments(node)[0].meta["val"]
-    return 0 not in source.shape and has_known_sizes(source)
+    return has_known_sizes(source) and 0 not in source.shape
 
 
 def has_known_sizes(value: torch.Tensor) -> bool:
