@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import sambarun
 import torch
-from sambac import CompileError, CompileOptions, compile
 from torch import nn
+
+import sambarun
+from sambac import CompileError, CompileOptions, compile
 
 _X = torch.linspace(-1, 1, 6).reshape(2, 3)
 
@@ -123,7 +124,7 @@ def _chosen(x: torch.Tensor) -> torch.Tensor:
 def _caught(x: torch.Tensor) -> torch.Tensor:
     try:
         if x.max() > 5:
-            raise ValueError
+            raise ValueError  # noqa: TRY301  # where it is caught
     except ValueError:
         x = x - 5
     return x + 1

@@ -121,8 +121,8 @@ def _require_unwrapped(name: str, program: ExportedProgram) -> None:
     """Raise `CompileError` for tensors of a derivative that PyTorch lets become constants."""
     if any(is_wrapped(item) for item in tensors_in(program.constants)):
         raise CompileError(
-            f"{name} takes derivatives inside forward (torch.func), which cannot be recorded; write "
-            "their formulas into it"
+            f"{name} takes derivatives inside forward (torch.func), which cannot be recorded; "
+            "write their formulas into it"
         )
 
 

@@ -119,17 +119,17 @@ def require_passed(
     """Raise `CompileError` if `module` raises an error for the example inputs, which it checks."""
     try:
         call_copy(module, example, before, _Apart())
-    except _RaisedInside as error:
+    except _RaisedInsideError as error:
         cause = error.__cause__
         raise CompileError(
             f"{next(iter(checks.told)).partition(';')[0]}, and raises {type(cause).__name__} for "
             f"the example inputs ({cause}); give inputs that pass"
         ) from cause
-    except Exception:  # noqa: S110  # of a class that says itself how it is copied
+    except Exception:  # of a class that says itself how it is copied
         pass
 
 
-class _RaisedInside(Exception):
+class _RaisedInsideError(Exception):
     """An error of a module's code."""
 
 
@@ -141,7 +141,7 @@ class _Apart:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, Exception):
-            raise _RaisedInside from error
+            raise _RaisedInsideError from error
 
 
 def _span(code: CodeType, last: int) -> Span | None:
@@ -157,7 +157,10 @@ def _span(code: CodeType, last: int) -> Span | None:
     if places is None or None in places:
         return None
     first, end, start, stop = places
-    assert first is not None and end is not None and start is not None and stop is not None
+    assert first is not None
+    assert end is not None
+    assert start is not None
+    assert stop is not None
     return first, end, start, stop
 
 
