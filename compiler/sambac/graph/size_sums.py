@@ -219,8 +219,13 @@ def _counting(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
 
 
 def _reduced(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
-    """Return the size of a reduction that keeps all axes: one that is open is none of its own."""
-    return _own(sizes, node, axis) if int_attribute(node, "keepdims", 1) else None
+    """Return the size of a reduction that keeps all axes: one that is open is none of its own.
+
+    That is so where its axes are known: else one that is open may be 1.
+    """
+    axes = input_at(node, 1)
+    is_known = axes is None or (axes.const_value is not None and not axes.is_graph_input())
+    return _own(sizes, node, axis) if is_known and int_attribute(node, "keepdims", 1) else None
 
 
 def _sliced(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:

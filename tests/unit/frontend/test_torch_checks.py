@@ -5,6 +5,7 @@ They are read as they stand in the file: PYTEST_DONT_REWRITE keeps assert what i
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 import numpy as np
@@ -93,6 +94,18 @@ def test_checks_are_taken_for_passed(
     np.testing.assert_allclose(got["output"], module(_X).detach().numpy(), rtol=1e-5)
 
 
+def _raised_again(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return _raised(x)
+    except ValueError as error:
+        raise RuntimeError("too large") from error
+
+
+def test_checks_whose_errors_become_others_are_taken_for_passed() -> None:
+    with pytest.warns(UserWarning, match="_Layer checks values"):
+        compile(_Layer(_raised_again), inputs=(_X,))
+
+
 @pytest.mark.parametrize("check", _CHECKS[1:5])
 def test_examples_that_do_not_pass_are_refused(
     check: Callable[[torch.Tensor], torch.Tensor],
@@ -121,7 +134,35 @@ def _part_of_a_condition(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
-@pytest.mark.parametrize("choice", [_chosen, _caught, _part_of_a_condition])
+def _caught_outside(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return _raised(x)
+    except ValueError:
+        return x - 5
+
+
+def _suppressed(x: torch.Tensor) -> torch.Tensor:
+    y = x - 5
+    with contextlib.suppress(ValueError):
+        y = _raised(x)
+    return y
+
+
+def _returned_or_raised(x: torch.Tensor, *, clips: bool = True) -> torch.Tensor:
+    if x.max() > 5:
+        if clips:
+            return x.clamp(max=5)
+        raise ValueError
+    return x + 1
+
+
+_CHOICES = (
+    *(_chosen, _caught, _part_of_a_condition),
+    *(_caught_outside, _suppressed, _returned_or_raised),
+)
+
+
+@pytest.mark.parametrize("choice", _CHOICES)
 def test_what_chooses_is_refused(choice: Callable[[torch.Tensor], torch.Tensor]) -> None:
     with pytest.raises(CompileError, match="its control flow depends on the values of tensors"):
         compile(_Layer(choice), inputs=(_X,))

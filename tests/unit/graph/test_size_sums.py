@@ -102,3 +102,15 @@ def test_long_chains_are_not_followed() -> None:
         value = ir.node("Add", [value, value]).outputs[0]
         value.shape = ir.Shape([])
     assert SizeSums().number(value) is None
+
+
+@pytest.mark.parametrize(("known", "expected"), [(True, {"N": 1}), (False, None)])
+def test_sizes_of_reductions_are_kept_along_axes_that_are_known(
+    known: bool, expected: object
+) -> None:
+    x = ir.val("x", ir.DataType.FLOAT, ir.Shape(["N", 4]))
+    axes = ir.val("axes", ir.DataType.INT64, ir.Shape([1]))
+    axes.const_value = ir.tensor([1]) if known else None
+    y = ir.node("ReduceSum", [x, axes]).outputs[0]
+    y.shape = ir.Shape([None, 1])
+    assert SizeSums().size(y, 0) == expected

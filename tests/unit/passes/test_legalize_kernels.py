@@ -193,6 +193,11 @@ _LOWERED = {
         """(float16[2,4] x, float[4] s) => (y) {
              a = Swish (x) y = RandomUniformLike (a) }""",
     ),
+    "16 bits of nothing": (
+        23,
+        """(float[4] x, float[4] s) => (y) {
+             r = RandomUniform <shape = [4], dtype = 10> () y = Cast <to = 1> (r) }""",
+    ),
     "a body of bodies": (
         28,
         """(float[2,3] x, float[3,4] s, int64[3] i) => (y, z) {

@@ -63,7 +63,8 @@ def wider_call(node: ir.Node, opsets: Mapping[str, int]) -> Widening | None:
     if why_not_runnable(node, opsets) is None or call.opset != opsets.get(node.domain, 1):
         return None
     # A kernel that is listed for more than it computes may be so for the wider type, too.
-    fitting = (item for item in widenings(call) if not why_type_fails(node, item.call.inputs[0]))
+    kinds = ((item, next(iter(item.call.inputs), "")) for item in widenings(call))
+    fitting = (item for item, kind in kinds if not why_type_fails(node, kind))
     return next(fitting, None)
 
 

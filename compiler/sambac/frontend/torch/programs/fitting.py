@@ -145,7 +145,8 @@ def _give_one_kind(clamp: fx.Node) -> bool:
 
 def _widen_tensors(graph: fx.Graph, node: fx.Node, wide: torch.dtype) -> bool:
     """Let all tensors that `node` reads have the type `wide`; return whether any had not."""
-    narrow = [operand for operand in node.all_input_nodes if _type(operand) is not wide]
+    tensors = (each for each in node.all_input_nodes if isinstance(each.meta["val"], torch.Tensor))
+    narrow = [operand for operand in tensors if _type(operand) is not wide]
     for operand in narrow:
         with graph.inserting_before(node):
             node.replace_input_with(operand, _cast(graph, operand, wide))

@@ -13,6 +13,30 @@ from .putting import Put
 from .rows import CAT, INDEX, SELECTED, Order, SelectedRows
 
 _aten = torch.ops.aten
+_DIVIDES, _POWERS = _aten.div.Tensor, _aten.pow.Tensor_Scalar
+_STEEP = (
+    _DIVIDES,
+    _POWERS,
+    _aten.acos.default,
+    _aten.acosh.default,
+    _aten.asin.default,
+    _aten.atanh.default,
+    _aten.linalg_vector_norm.default,
+    _aten.log.default,
+    _aten.log10.default,
+    _aten.log1p.default,
+    _aten.log2.default,
+    _aten.logit.default,
+    _aten.norm.ScalarOpt_dim,
+    _aten.pow.Scalar,
+    _aten.pow.Tensor_Tensor,
+    _aten.reciprocal.default,
+    _aten.rsqrt.default,
+    _aten.sqrt.default,
+    _aten.std.correction,
+    _aten.xlogy.Tensor,
+)
+"""Operators whose slope may be infinite, or no number, at numbers that none selected."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +113,32 @@ def inside(put: Put, node: fx.Node, args: Sequence[Any], lives: LiveRows) -> Seq
     is_meant = along(put, is_meant, lives.rows.axes[index], index.meta["val"].dim())
     at = put(_aten.where.ScalarOther, is_meant, at, 0)
     return [*others, [*wanted[:-1], at] if node.target is INDEX else at]
+
+
+def sloping(put: Put, node: fx.Node, args: Sequence[Any], lives: LiveRows) -> Sequence[Any]:
+    """Return the arguments of `node`, on rows: those that are not selected give them no gradient.
+
+    Where the mask selects none they are of no row, and their slope, times 0, may be no number.
+    """
+    members = lives.rows.members(node)
+    if not _is_steep(node) or lives.rows.order(members) is None:
+        return args
+    rank, axis = max((item.meta["val"].dim(), lives.rows.axes[item]) for item in members)
+    live = along(put, lives.of(put, *members), axis, rank)
+
+    def chosen(item: fx.Node) -> fx.Node:
+        if not item.meta["val"].is_floating_point():
+            return item
+        return put(_aten.where.self, live, item, put(_aten.detach.default, item))
+
+    found: Sequence[Any] = fx.map_arg(tuple(args), chosen)
+    return found
+
+
+def _is_steep(node: fx.Node) -> bool:
+    by = node.args[1] if len(node.args) > 1 else None
+    if node.target is _DIVIDES:
+        return isinstance(by, fx.Node)
+    return node.target in _STEEP and not (
+        node.target is _POWERS and isinstance(by, int) and by >= 0
+    )

@@ -37,16 +37,24 @@ def name_masks(graph: fx.Graph) -> None:
         for node in graph.find_nodes(op="call_function", target=target):
             source, indices, *others = node.args
             behind = [item for item in indices if item is not None]
-            mask = _mask_of(behind) if all(indices[len(indices) - len(behind) :]) else None
-            if mask is not None:
-                node.args = (source, [*indices[: len(indices) - len(behind)], mask], *others)
+            axis = len(indices) - len(behind)
+            mask = _mask_of(behind) if all(indices[axis:]) else None
+            if mask is not None and _covers(mask, source, axis):
+                node.args = (source, [*indices[:axis], mask], *others)
     for target, named in _ALONG.items():
         for node in graph.find_nodes(op="call_function", target=target):
             source, axis, index, *values = node.args
             mask = _mask_of([index])
             if mask is not None and source.meta["val"].dim():
                 axis %= source.meta["val"].dim()
-                node.target, node.args = named, (source, [*[None] * axis, mask], *values)
+                if _covers(mask, source, axis):
+                    node.target, node.args = named, (source, [*[None] * axis, mask], *values)
+
+
+def _covers(mask: fx.Node, source: fx.Node, axis: int) -> bool:
+    """Tell whether `mask` has the sizes of `source` from `axis` on: places may be of fewer."""
+    sizes = mask.meta["val"].shape
+    return str(source.meta["val"].shape[axis : axis + len(sizes)]) == str(sizes)
 
 
 def _mask_of(places: Sequence[fx.Node]) -> fx.Node | None:

@@ -92,14 +92,9 @@ def is_ratio(node: fx.Node, rows: SelectedRows) -> bool:
         return False
     value, size = node.args
     plain = isinstance(value, fx.Node) and not rows.is_size(value) and _is_summed(value)
-    return plain and isinstance(size, fx.Node) and _line(size, rows) is not None
-
-
-def _line(size: fx.Node, rows: SelectedRows) -> tuple[int, int] | None:
-    """Return a and b if `size` is a * n + b of n rows that are selected."""
-    none, one, two = (rows.number(size.meta.get("val"), n) for n in range(3))
-    is_line = rows.is_size(size) and two - one == one - none
-    return (one - none, none) if is_line else None
+    if not (plain and isinstance(size, fx.Node) and rows.is_size(size)):
+        return False
+    return rows.line(size.meta["val"]) is not None
 
 
 def _adds(node: fx.Node, rows: SelectedRows) -> bool:
@@ -181,17 +176,18 @@ class Ending:
         """Return what is divided or multiplied by a number of rows."""
         size = self.node.args[1]
         assert isinstance(size, fx.Node)
-        each, more = _line(size, lives.rows) or (1, 0)
+        each, more = lives.rows.line(size.meta["val"]) or (1, 0)
         return put(self.node.target, self.args[0], _count(put, lives.mask(put), each, more))
 
     def _back(self, put: Put, lives: LiveRows) -> fx.Node:
         """Return what rows are put back to, at their places."""
-        x, _, values = self.args
-        mask, shape = lives.rows.masks[0], x.meta["val"].shape
-        behind = len(shape) - len(arguments(self.node)[1]) + 1 - mask.meta["val"].dim()
-        for _ in range(behind):
+        x, indices, values = self.args
+        mask, shape = lives.rows.masks[0], values.meta["val"].shape
+        axis = len(indices) - 1
+        sizes = [*shape[:axis], *mask.meta["val"].shape, *shape[axis + 1 :]]
+        for _ in shape[axis + 1 :]:
             mask = put(_aten.unsqueeze.default, mask, -1)
-        return put(_aten.where.self, mask, put(_aten.reshape.default, values, [*shape]), x)
+        return put(_aten.where.self, mask, put(_aten.reshape.default, values, sizes), x)
 
     def _added(self, put: Put, lives: LiveRows) -> fx.Node:
         """Return what is added up, of the rows that are selected."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import sympy
 import torch
 from torch import fx
 
@@ -119,21 +120,32 @@ class SelectedRows:
         """Tell whether `node` is one."""
         return self.is_open(node.meta.get("val"))
 
-    def number(self, size: Any, selected: int | None = None) -> Any:
-        """Return `size` where so many rows are selected, or all of them are kept."""
+    def number(self, size: Any) -> Any:
+        """Return `size`, a line, where all rows are kept."""
+        line = self.line(size)
+        return size if line is None else line[0] * self.length + line[1]
+
+    def line(self, size: Any) -> tuple[int, int] | None:
+        """Return a and b if `size` is a * n + b of n rows that are selected."""
         if not self.is_open(size):
-            return size
-        length = self.length if selected is None else selected
-        return int(size.node.expr.xreplace(dict.fromkeys(self.symbols, length)))
+            return (0, size) if isinstance(size, int) else None
+        n = sympy.Symbol("n")
+        found = sympy.expand(size.node.expr.xreplace(dict.fromkeys(self.symbols, n)))
+        if found.free_symbols != {n} or not found.is_polynomial(n):
+            return None
+        each, more = found.coeff(n, 1), found.coeff(n, 0)
+        return (int(each), int(more)) if found == each * n + more else None
 
     def are_same(self, one: Any, other: Any) -> bool:
         """Tell whether two sizes are the same, of masks that are equal."""
-        return all(self.number(one, n) == self.number(other, n) for n in range(3))
+        line = self.line(one)
+        return line is not None and line == self.line(other)
 
     def axis(self, node: fx.Node) -> int | None:
-        """Return the one axis of `node` whose size the masks decide."""
+        """Return the one axis of `node` whose size the masks decide, if as a line."""
         axes = [at for at, size in enumerate(node.meta["val"].shape) if self.is_open(size)]
-        return axes[0] if len(axes) == 1 else None
+        is_one = len(axes) == 1 and self.line(node.meta["val"].shape[axes[0]]) is not None
+        return axes[0] if is_one else None
 
     def members(self, node: fx.Node) -> list[fx.Node]:
         """Return what `node` reads that has rows."""
@@ -153,7 +165,7 @@ def selects(node: fx.Node, masks: Sequence[fx.Node]) -> bool:
     if not isinstance(last, fx.Node) or last not in masks or any(others):
         return False
     source: torch.Tensor = arguments(node)[0].meta["val"]
-    return 0 not in source.shape and has_known_sizes(source)
+    return has_known_sizes(source) and 0 not in source.shape
 
 
 def has_known_sizes(value: torch.Tensor) -> bool:

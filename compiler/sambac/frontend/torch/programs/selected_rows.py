@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .live_rows import LiveRows, filled, inside
+from .live_rows import LiveRows, filled, inside, sloping
 from .putting import putter
 from .row_ends import Ending, is_end, is_ratio
 from .rows import (
@@ -99,11 +99,11 @@ def _take(node: fx.Node, rows: SelectedRows) -> bool:
     if axis is None:
         return is_end(node, rows)
     order = rows.order(members)
-    if node.target is CAT and axis_of(node) == axis:
-        order = _behind(node, rows)
-    elif not is_of_rows(node, rows, members, axis) or (
-        order is None and any(rows.orders[item] is not None for item in members)
-    ):
+    is_longer = node.target is CAT and axis_of(node) == axis
+    order = _behind(node, rows) if is_longer else order
+    is_known = is_longer or is_of_rows(node, rows, members, axis)
+    needs_order = is_longer or any(rows.orders[item] is not None for item in members)
+    if not is_known or (order is None and needs_order):
         return False
     rows.axes[node], rows.orders[node] = axis, order
     return True
@@ -116,9 +116,15 @@ def _is_plain(node: fx.Node, rows: SelectedRows) -> bool:
         if isinstance(value, torch.Tensor):
             if item not in rows.axes and not has_known_sizes(value):
                 return False
-        elif node.target not in SIZED or (node.target is _aten.full.default and item in node.args):
+        elif node.target not in SIZED or rows.line(value) is None:
             return False
-    return True
+    is_filling = node.target in FACTORIES and any(map(rows.is_size, _given(node)))
+    return not is_filling
+
+
+def _given(node: fx.Node) -> list[fx.Node]:
+    """Return what `node` is given by itself, beside what lists hold."""
+    return [item for item in (*node.args, *node.kwargs.values()) if isinstance(item, fx.Node)]
 
 
 def _behind(node: fx.Node, rows: SelectedRows) -> Order | None:
@@ -126,11 +132,19 @@ def _behind(node: fx.Node, rows: SelectedRows) -> Order | None:
     order: list[int] = []
     for part in arguments(node)[0]:
         size = part.meta["val"].shape[axis_of(node)]
-        known = rows.orders.get(part, (size,) if isinstance(size, int) else None)
+        known = rows.orders.get(part) or _of_alike(rows.line(size))
         if known is None:
             return None
         order += known
     return tuple(order)
+
+
+def _of_alike(line: tuple[int, int] | None) -> Order | None:
+    """Return the order of rows that are all the same, as many as `line` has of those selected."""
+    selected, more = line or (0, 0)
+    if not selected:
+        return (more,) if line else None
+    return (SELECTED,) if line == (1, 0) else None
 
 
 def _rewrite(graph: fx.Graph, rows: SelectedRows) -> None:
@@ -149,6 +163,7 @@ def _rewrite(graph: fx.Graph, rows: SelectedRows) -> None:
         elif node in rows.axes:
             if node.target in (*LOOK_UPS, _aten.gather.default):
                 args = inside(put, node, args, lives)
+            args = sloping(put, node, args, lives)
             whole[node] = put(node.target, *args, **kwargs)
         elif node.target in FACTORIES:
             node.replace_all_uses_with(put(node.target, *args, **kwargs))

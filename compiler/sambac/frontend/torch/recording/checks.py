@@ -15,10 +15,11 @@ import dis
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from torch import Tensor
@@ -36,6 +37,18 @@ Span: TypeAlias = tuple[int, int, int, int]
 """The first and the last line of an expression, and the columns where it begins and ends."""
 
 
+_RECORDER = f"{__package__}.capture"
+"""The module whose function records: what calls that is no part of what is recorded."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """What conditions that check are to be to pass, and the lines whose errors are caught."""
+
+    checks: Mapping[Span, bool]
+    caught: Sequence[range]
+
+
 class PassedChecks(TorchFunctionMode):
     """Answers each check of values, of the module called `name`, so that it passes.
 
@@ -46,7 +59,7 @@ class PassedChecks(TorchFunctionMode):
         super().__init__()
         self.name = name
         self.told: dict[str, None] = {}
-        self._files: dict[str, Mapping[Span, bool]] = {}
+        self._files: dict[str, _File] = {}
 
     def __torch_function__(
         self,
@@ -60,7 +73,7 @@ class PassedChecks(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         frame = caller_of(sys._getframe(1))
         if func is torch._assert:
-            if not isinstance(args[0], Tensor):
+            if not isinstance(args[0], Tensor) or self._is_caught(frame):
                 return func(*args, **(kwargs or {}))
             return self._tell(frame)
         answer = self._passing(frame)
@@ -71,11 +84,25 @@ class PassedChecks(TorchFunctionMode):
 
     def _passing(self, frame: FrameType) -> bool | None:
         """Return what a tensor is to be, by which the code of `frame` decides, if that checks."""
+        span = _span(frame.f_code, frame.f_lasti)
+        answer = None if span is None else self._file(frame).checks.get(span)
+        return None if answer is None or self._is_caught(frame.f_back) else answer
+
+    def _is_caught(self, frame: FrameType | None) -> bool:
+        """Tell whether a caller of the module's own, `frame` or behind it, catches errors."""
+        while frame is not None and frame.f_globals.get("__name__") != _RECORDER:
+            if not frame.f_code.co_filename.startswith(OWN):
+                line = frame.f_lineno
+                if any(line in lines for lines in self._file(frame).caught):
+                    return True
+            frame = frame.f_back
+        return False
+
+    def _file(self, frame: FrameType) -> _File:
         path = frame.f_code.co_filename
         if path not in self._files:
-            self._files[path] = dict(_checked("".join(linecache.getlines(path))))
-        span = _span(frame.f_code, frame.f_lasti)
-        return None if span is None else self._files[path].get(span)
+            self._files[path] = _read("".join(linecache.getlines(path)))
+        return self._files[path]
 
     def _tell(self, frame: FrameType) -> None:
         while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
@@ -131,19 +158,30 @@ def _span(code: CodeType, last: int) -> Span | None:
     return first, end, start, stop
 
 
-def _checked(source: str) -> Iterator[tuple[Span, bool]]:
-    """Yield the parts of each condition that checks, and what they are to be for it to pass."""
+def _read(source: str) -> _File:
+    """Return what is known of the code in a file."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return
-    tried = {
-        inner
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Try) and node.handlers
-        for statement in node.body
-        for inner in ast.walk(statement)
-    }
+        return _File({}, ())
+    bodies = [node.body for node in ast.walk(tree) if _catches(node)]
+    caught = [range(body[0].lineno, (body[-1].end_lineno or 0) + 1) for body in bodies]
+    tried = {inner for body in bodies for statement in body for inner in ast.walk(statement)}
+    return _File(dict(_checked(tree, tried)), caught)
+
+
+def _catches(node: ast.AST) -> TypeGuard[ast.Try | ast.TryStar | ast.With]:
+    """Tell whether something else may be computed after an error in the body of `node`."""
+    if isinstance(node, ast.With):
+        called = [i.context_expr.func for i in node.items if isinstance(i.context_expr, ast.Call)]
+        return any("suppress" in ast.unparse(each) for each in called)
+    if not isinstance(node, (ast.Try, ast.TryStar)):
+        return False
+    return not all(_raises(handler.body) for handler in node.handlers)
+
+
+def _checked(tree: ast.Module, tried: Collection[ast.AST]) -> Iterator[tuple[Span, bool]]:
+    """Yield the parts of each condition that checks, and what they are to be for it to pass."""
     for node in ast.walk(tree):
         if node in tried:  # an error may be caught there, and something else computed
             continue
@@ -154,10 +192,16 @@ def _checked(source: str) -> Iterator[tuple[Span, bool]]:
 
 
 def _raises(body: Sequence[ast.stmt]) -> bool:
+    """Tell whether `body` ends in an error, whatever happens in it."""
     last = body[-1] if body else None
+    if any(isinstance(node, _LEAVING) for statement in body for node in ast.walk(statement)):
+        return False
     if isinstance(last, ast.If):
         return _raises(last.body) and _raises(last.orelse)
     return isinstance(last, ast.Raise)
+
+
+_LEAVING = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom)
 
 
 def _parts(test: ast.expr, wanted: bool) -> Iterator[tuple[Span, bool]]:
