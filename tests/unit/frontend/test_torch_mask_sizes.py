@@ -64,7 +64,7 @@ def _of_places(y: Tensor, b: Tensor, w: Tensor) -> Tensor:
         _of_places,
         lambda y, b, w: y[(b.sum(1) > 0)[:4].nonzero().squeeze(1)].square().sum(),
         lambda y, b, w: functional.dropout(y[b.sum(1) > 0]).cumsum(0).sum(),
-        lambda y, b, w: y[b.sum(1) > 0][(b[b.sum(1) > 0] > 0).any(1)].square().sum(),
+        lambda y, b, w: _rows(y, b)[b[b.sum(1) > 0][:, 0] > 0].softmax(1).amax(),
         lambda y, b, w: y.index_select(0, (b.sum(1) > 0)[:4].nonzero().squeeze(1)).square().sum(),
     ],
     ids=[
