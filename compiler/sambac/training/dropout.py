@@ -16,10 +16,11 @@ import numpy as np
 import onnx_ir as ir
 
 from pef.symbols import SymbolKind
+from sambac.errors import CompileError
 from sambac.facts import Hyperparameter, Mask, State
 from sambac.graph.editor import Editor, shape_of
 from sambac.graph.names import FreshNames
-from sambac.graph.nodes import supersede
+from sambac.graph.nodes import static_shape, supersede
 from sambac.graph.origins import module_of
 from sambac.passes.rewriting import constant
 
@@ -36,7 +37,10 @@ class Masks:
 
 
 def take_masks(model: ir.Model) -> Masks:
-    """Replace each dropout that drops by a product with a mask, in place."""
+    """Replace each dropout that drops by a product with a mask, in place.
+
+    Raises `CompileError` for one whose size is not known.
+    """
     masks: dict[str, Mask] = {}
     states: dict[str, State] = {}
     argins: list[Hyperparameter] = []
@@ -82,6 +86,11 @@ def _mask(b: Editor, node: ir.Node, name: str) -> None:
     """Put a product with the mask `name` in the place of `node`."""
     x = node.inputs[0]
     assert x is not None
+    if static_shape(x) is None:
+        raise CompileError(
+            f"the mask of the dropout '{node.name}' is made before a run, and its size depends on "
+            "data; select behind the dropout, or where(mask, x, 0) keeps the size"
+        )
     b.go_before(node)
     mask = b.input(name, ir.DataType.FLOAT, shape_of(x))
     scaled = mask if x.dtype == ir.DataType.FLOAT else b.op("Cast", mask, to=int(x.dtype or 1))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from near import assert_near, exactly
 from torch import Tensor, nn
+from torch.nn import functional
 
 import sambac
 import sambarun
@@ -56,21 +57,31 @@ def _of_places(y: Tensor, b: Tensor, w: Tensor) -> Tensor:
         lambda y, b, w: _rows(y, b).amax() * (_number(y, b) % 3 + 1),
         lambda y, b, w: _rows(y, b).sum() / (_number(y, b) + _number(y, -b)),
         lambda y, b, w: (y.new_full((4,), _number(y, b)) * _rows(y, b)).sum(),
-        lambda y, b, w: (torch.full_like(_rows(y, b), _number(y, b)) * _rows(y, b)).sum(),
+        lambda y, b, w: (torch.full_like(x := _rows(y, b), x.shape[0]) * x).sum(),
         lambda y, b, w: _rows(y, b)[:3].square().sum(),
         lambda y, b, w: _rows(y, b)[-2:].square().sum(),
         _in_another_order,
         _of_places,
         lambda y, b, w: y[(b.sum(1) > 0)[:4].nonzero().squeeze(1)].square().sum(),
+        lambda y, b, w: functional.dropout(y[b.sum(1) > 0]).cumsum(0).sum(),
+        lambda y, b, w: _rows(y, b)[b[b.sum(1) > 0][:, 0] > 0].softmax(1).amax(),
         lambda y, b, w: y.index_select(0, (b.sum(1) > 0)[:4].nonzero().squeeze(1)).square().sum(),
     ],
     ids=[
         *("least", "part", "rest", "two masks", "filled", "filled alike", "first rows"),
-        *("last rows", "another order", "places of less", "fewer places", "fewer along"),
+        *(
+            "last rows",
+            "another order",
+            "places of less",
+            "fewer places",
+            "dropped",
+            "twice",
+            "fewer along",
+        ),
     ],
 )
 def test_numbers_of_rows_that_are_no_plain_ones_are_refused(function: Function) -> None:
-    with pytest.raises(CompileError, match="depends on"):
+    with pytest.raises(CompileError, match=r"no gradient flows|its size depends on data"):
         sambac.compile(Net(function), _TRAIN, inputs=(_A, _B))
 
 
@@ -88,6 +99,11 @@ def _behind_others(y: Tensor, b: Tensor, w: Tensor) -> Tensor:
     return rows.sqrt().sum(1).mean() + (w / (rows + 1)).mean()
 
 
+def _beside_ones(y: Tensor, b: Tensor, w: Tensor) -> Tensor:
+    rows = _rows(y, b)
+    return functional.mse_loss(torch.ones_like(rows), rows)
+
+
 def _put_back(y: Tensor, b: Tensor, w: Tensor) -> Tensor:
     """One number for each row."""
     most = _rows(y, b).amax(1, keepdim=True)
@@ -98,12 +114,13 @@ def _put_back(y: Tensor, b: Tensor, w: Tensor) -> Tensor:
     ("function", "b"),
     [
         (lambda y, b, w: _rows(y, b).square().sum() / (2 * (_number(y, b) + 1)), _B),
+        (_beside_ones, _B),
         (_put_back, _B),
         (_beside_none, -_B.abs()),
         (_behind_others, _B),
         (_behind_others, -_B.abs()),
     ],
-    ids=["line", "broadcast", "beside none", "behind others", "behind none"],
+    ids=["line", "beside ones", "broadcast", "beside none", "behind others", "behind none"],
 )
 def test_losses_of_rows_train(function: Function, b: Tensor) -> None:
     exact = exactly(Net(function))

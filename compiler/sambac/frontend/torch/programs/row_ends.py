@@ -157,11 +157,11 @@ class Ending:
 
     def _total(self, put: Put, lives: LiveRows, operator: Any, args: Sequence[Any]) -> fx.Node:
         """Return a sum or the like of the rows that are selected, along axes or of all."""
-        member = lives.rows.members(self.node)[0]
+        members = lives.rows.members(self.node)
         values, *others = args
         shape = values.meta["val"].shape
-        axis = lives.rows.axes[member]
-        live = lives.of(put, member)
+        axis = lives.rows.axes[members[0]]
+        live = lives.of(put, *members)
         mask = along(put, live, axis, len(shape))
         chosen = put(_aten.where.ScalarOther, mask, values, _NEUTRAL[operator])
         if operator not in (_MEAN, _MEAN_ALONG):
