@@ -48,7 +48,7 @@ from .programs.fitting import (
     stop_statistics,
 )
 from .programs.functional import functional, opens_sizes
-from .programs.selections import keep_sizes
+from .programs.masked.selections import keep_sizes
 from .programs.sizes import rename_sizes, size_names
 from .programs.strided import in_order_of_memory
 from .programs.writes import arrange_results, require_no_memory

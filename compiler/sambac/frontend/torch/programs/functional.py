@@ -30,11 +30,11 @@ from .divisors import DIVISORS
 from .draws import UNIFORM
 from .elimination import ELIMINATION
 from .loops import with_loops_written_out
+from .masked.row_losses import losses_of_rows
+from .masked.selections import SELECTIONS
 from .neighbours import NEIGHBOURS
 from .pairs import on_parts
 from .regions import without_regions
-from .row_losses import losses_of_rows
-from .selections import SELECTIONS
 from .transcription import transcribed
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default

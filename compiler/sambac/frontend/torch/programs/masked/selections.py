@@ -21,12 +21,13 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 
+from sambac.frontend.torch.programs.writes import noted
+
 from .element_losses import AVERAGE, LOSSES, is_of_elements, is_reduced, reduction_of
 from .masks import name_masks
 from .putting import Put, putter
 from .rows import ALIKE
 from .selected_rows import keep_rows
-from .writes import noted
 
 _aten = torch.ops.aten
 _INDEX, _PUT, _SIZE = _aten.index.Tensor, _aten.index_put.default, _aten.sym_size.int

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import fx
 
-from .writes import noted
+from sambac.frontend.torch.programs.writes import noted
 
 Put = Callable[..., fx.Node]
 """Puts an operator somewhere in a graph, with its operands."""
