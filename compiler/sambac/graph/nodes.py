@@ -72,6 +72,18 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
     return dims if len(dims) == len(value.shape) else None
 
 
+def same_shape(one: ir.Value, other: ir.Value) -> bool:
+    """Tell whether two shapes are known to be the same; sizes that are open have their names."""
+    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
+        return False
+    return all(map(same_size, one.shape, other.shape))
+
+
+def same_size(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
+    """Tell whether two sizes are known to be the same."""
+    return one == other and not (isinstance(one, ir.SymbolicDim) and one.value is None)
+
+
 def mark_stop(node: ir.Node) -> None:
     """Let no gradient flow through `node`, an Identity."""
     node.metadata_props[_STOP] = "1"

@@ -1,11 +1,19 @@
-"""What open sizes of results are called, where inference has no name of the model's for them."""
+"""What open sizes are called: inference makes up names where it cannot follow a size.
+
+    x [batch, 8, 64],  y = Reshape(x, [-1, 4, 128]) [unk__7, 4, 128]    ->    y [batch, 4, 128]
+
+Equal sizes are called alike (`name_alike`), so that whatever compares names sees more; results have
+the names that the model declares for them (`name_open_sizes`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import onnx_ir as ir
+
+from .size_sums import SizeSums, Sum
 
 Sizes: TypeAlias = "tuple[int | ir.SymbolicDim, ...] | None"
 
@@ -38,13 +46,39 @@ def _named(
     return dim if inferred or isinstance(said, int) or said.value is None else said
 
 
-def same_shape(one: ir.Value, other: ir.Value) -> bool:
-    """Tell whether two shapes are known to be the same; sizes that are open have their names."""
-    if one.shape is None or other.shape is None or len(one.shape) != len(other.shape):
-        return False
-    return all(map(same_size, one.shape, other.shape))
+def name_alike(graph: ir.Graph, values: Iterable[ir.Value]) -> None:
+    """Call equal sizes of `values` alike, in place: what the nodes of `graph` make, in order."""
+    names = _SizeNames(graph)
+    for value in values:
+        value.shape = ir.Shape([names.of(value, axis) for axis in range(len(value.shape or ()))])
 
 
-def same_size(one: int | ir.SymbolicDim, other: int | ir.SymbolicDim) -> bool:
-    """Tell whether two sizes are known to be the same."""
-    return one == other and not (isinstance(one, ir.SymbolicDim) and one.value is None)
+class _SizeNames:
+    """The names of the sizes of a graph, from its first node on."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._sums = SizeSums(graph)
+        self._by_sum: dict[frozenset[tuple[str, int]], str] = {}
+        self._known: dict[str, int | str] = {}
+
+    def of(self, value: ir.Value, axis: int) -> int | ir.SymbolicDim:
+        """Return the size of `value` along `axis`: a number, or the first name of its equals."""
+        assert value.shape is not None
+        dim = value.shape[axis]
+        if isinstance(dim, int) or dim.value is None:
+            return dim
+        known = self._known.get(dim.value)
+        if known is None:
+            known = self._first(dim.value, self._sums.size(value, axis))
+            self._known[dim.value] = known
+        return known if isinstance(known, int) else ir.SymbolicDim(known)
+
+    def _first(self, name: str, found: Sum | None) -> int | str:
+        if found is None:
+            return name
+        if found.keys() == {""} and found[""] > 0:
+            return found[""]
+        alone = [each for each, count in found.items() if each and count == 1]
+        if len(found) == len(alone) == 1:
+            return alone[0]
+        return self._by_sum.setdefault(frozenset(found.items()), name)

@@ -55,7 +55,7 @@ def _plain_rotary(node: Node) -> Sequence[Node]:
     if (node.domain, node.op_type) != (_MICROSOFT, _ROTARY) or more:
         return [node]
     x, positions, *tables = node.inputs
-    parts = _Parts(node)
+    parts = _Spelling(node)
     x = parts.op("Transpose", x, **numbers_attribute("perm", range(_LAST + 1)))  # of four axes
     places = parts.op("Shape", x, **number_attribute("start", _PLACES), **_END_OF_PLACES)
     until = parts.op("Add", positions, places)
@@ -67,7 +67,7 @@ def _plain_rotary(node: Node) -> Sequence[Node]:
 _END_OF_PLACES = number_attribute("end", _LAST)
 
 
-def _halves(parts: _Parts, x: str, cosines: str, sines: str) -> list[Node]:
+def _halves(parts: _Spelling, x: str, cosines: str, sines: str) -> list[Node]:
     size = parts.op("Shape", cosines, **number_attribute("start", 1))
     first = parts.slice(x, parts.whole(0), size, _LAST)
     second = parts.slice(x, size, parts.whole(_END), _LAST)
@@ -75,7 +75,7 @@ def _halves(parts: _Parts, x: str, cosines: str, sines: str) -> list[Node]:
     return parts.last("Concat", *turned, **number_attribute("axis", _LAST))
 
 
-def _neighbours(parts: _Parts, x: str, cosines: str, sines: str) -> list[Node]:
+def _neighbours(parts: _Spelling, x: str, cosines: str, sines: str) -> list[Node]:
     end, two, behind = (parts.whole(number) for number in (_END, 2, _LAST + 1))
     first, second = (parts.slice(x, parts.whole(begin), end, _LAST, two) for begin in (0, 1))
     turned = parts.turned(first, second, cosines, sines)
@@ -84,7 +84,7 @@ def _neighbours(parts: _Parts, x: str, cosines: str, sines: str) -> list[Node]:
     return parts.last("Reshape", joined, parts.op("Shape", x))
 
 
-class _Parts:
+class _Spelling:
     """What comes to stand for a node, whose result names the values between."""
 
     def __init__(self, node: Node) -> None:

@@ -40,8 +40,7 @@ from sambac.errors import CompileError, InternalError
 from sambac.frontend.torch.patching import quiet, replaced
 from sambac.graph.constants import AbsentTensor
 from sambac.graph.names import FreshNames
-from sambac.graph.nodes import all_nodes, has_subgraphs, text_attribute
-from sambac.graph.open_sizes import same_size
+from sambac.graph.nodes import all_nodes, has_subgraphs, same_size, text_attribute
 from sambac.graph.opsets import mark_differing
 from sambac.graph.origins import MODULE_SCOPES
 

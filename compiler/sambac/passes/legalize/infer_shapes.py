@@ -16,11 +16,11 @@ from sambac.errors import CompileError
 from sambac.graph import protos
 from sambac.graph.loop_states import keep_loop_states
 from sambac.graph.nodes import all_nodes, has_subgraphs, input_at, subgraphs
+from sambac.graph.open_sizes import name_alike
 from sambac.graph.own_gradients import DOMAIN, INCOMING, OWN
 from sambac.graph.pool_sizes import WINDOWED, count_as_onnxruntime, differing_windows
 from sambac.graph.protos import skeleton
 from sambac.graph.resized_sizes import RESIZING, resize_as_onnxruntime
-from sambac.graph.size_names import name_alike
 from sambac.graph.value_types import parse, read_shape, read_type
 from sambac.kernels.probe import RefusedError, open_session
 from sambac.kernels.registry import KernelCall, output_types
@@ -70,7 +70,9 @@ def infer(model: ir.Model) -> None:
     _ask_schemas(model)
     for value, shape in declared.items():
         value.shape = shape if value.shape is None else value.shape
-    name_alike(model.graph)
+    made = (value for node in model.graph for value in node.outputs)
+    if open_ := [one for one in made if one.shape is not None and not one.shape.is_static()]:
+        name_alike(model.graph, open_)
 
 
 def _declared_results(model: ir.Model) -> dict[ir.Value, ir.Shape]:

@@ -19,7 +19,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.open_sizes import same_shape
+from sambac.graph.nodes import same_shape
 from sambac.passes.rewriting import Rule, RulePass, constant, has_one_reader, made_by, scalar
 
 DOMAIN = "com.microsoft"

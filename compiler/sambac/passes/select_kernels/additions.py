@@ -34,8 +34,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import static_shape
-from sambac.graph.open_sizes import same_shape
+from sambac.graph.nodes import same_shape, static_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
 _ADD_TYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)

@@ -17,8 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import int_attribute, static_shape
-from sambac.graph.open_sizes import same_shape
+from sambac.graph.nodes import int_attribute, same_shape, static_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, integers, made_by, scalar
 
 

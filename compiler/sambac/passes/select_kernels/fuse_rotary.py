@@ -30,8 +30,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute
-from sambac.graph.open_sizes import same_shape, same_size
+from sambac.graph.nodes import input_at, int_attribute, same_shape, same_size
 from sambac.passes.rewriting import (
     Rule,
     RulePass,

@@ -36,8 +36,7 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute, static_shape
-from sambac.graph.open_sizes import same_shape
+from sambac.graph.nodes import input_at, int_attribute, same_shape, static_shape
 from sambac.passes.rewriting import Rule, RulePass, constant, integers, made_by, scalar
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)

@@ -31,8 +31,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, int_attribute, text_attribute
-from sambac.graph.open_sizes import same_shape
+from sambac.graph.nodes import input_at, int_attribute, same_shape, text_attribute
 from sambac.passes.rewriting import Rule, RulePass, constant, integers, made_by, used
 
 _REGIONS = 11

@@ -20,8 +20,7 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at, static_shape
-from sambac.graph.open_sizes import same_size
+from sambac.graph.nodes import input_at, same_size, static_shape
 from sambac.graph.size_sums import ONE, SizeSums
 from sambac.passes.rewriting import Rule, RulePass, integers, made_by, scalar
 

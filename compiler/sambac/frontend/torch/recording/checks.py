@@ -42,7 +42,7 @@ _RECORDER = f"{__package__}.capture"
 
 
 @dataclass(frozen=True)
-class _File:
+class _CheckedFile:
     """What conditions that check are to be to pass, and the lines whose errors are caught."""
 
     checks: Mapping[Span, bool]
@@ -59,7 +59,7 @@ class PassedChecks(TorchFunctionMode):
         super().__init__()
         self.name = name
         self.told: dict[str, None] = {}
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _CheckedFile] = {}
 
     def __torch_function__(
         self,
@@ -98,7 +98,7 @@ class PassedChecks(TorchFunctionMode):
             frame = frame.f_back
         return False
 
-    def _file(self, frame: FrameType) -> _File:
+    def _file(self, frame: FrameType) -> _CheckedFile:
         path = frame.f_code.co_filename
         if path not in self._files:
             self._files[path] = _read("".join(linecache.getlines(path)))
@@ -158,16 +158,16 @@ def _span(code: CodeType, last: int) -> Span | None:
     return first, end, start, stop
 
 
-def _read(source: str) -> _File:
+def _read(source: str) -> _CheckedFile:
     """Return what is known of the code in a file."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return _File({}, ())
+        return _CheckedFile({}, ())
     bodies = [node.body for node in ast.walk(tree) if _catches(node)]
     caught = [range(body[0].lineno, (body[-1].end_lineno or 0) + 1) for body in bodies]
     tried = {inner for body in bodies for statement in body for inner in ast.walk(statement)}
-    return _File(dict(_checked(tree, tried)), caught)
+    return _CheckedFile(dict(_checked(tree, tried)), caught)
 
 
 def _catches(node: ast.AST) -> TypeGuard[ast.Try | ast.TryStar | ast.With]:
