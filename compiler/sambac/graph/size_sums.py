@@ -138,8 +138,9 @@ def _wanted(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
 def _left_over(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
     """Return the size of a Reshape that the others leave: of as many numbers as there were."""
     source, result = node.inputs[0], node.outputs[0]
-    before = [] if source is None else sizes.of(source)
-    divisor = 1
+    if source is None or source.shape is None:
+        return None
+    before, divisor = sizes.of(source), 1
     for other in range(len(result.shape or ())):
         found = None if other == axis else sizes.size(result, other)
         if found in before and found is not None:
@@ -148,9 +149,10 @@ def _left_over(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
             divisor *= _constant(found) or 0
     open_ = [each for each in before if _constant(each) is None]
     parts = prod(_constant(each) or 0 for each in before if each not in open_)
-    if len(open_) > 1 or not parts or not divisor:
+    (one, *more) = open_ or [ONE]
+    if one is None or more or not parts or not divisor:
         return None
-    counts = {name: count * parts for name, count in ((open_ or [ONE])[0] or {}).items()}
+    counts = {name: count * parts for name, count in one.items()}
     if any(count % divisor for count in counts.values()):
         return None
     return {name: count // divisor for name, count in counts.items()}

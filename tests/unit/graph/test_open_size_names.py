@@ -9,6 +9,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from sambac.graph.size_sums import SizeSums
 from sambac.passes.legalize.infer_shapes import infer
 
 SIZES = {"N": 3, "M": 5, "K": 3}
@@ -94,6 +95,17 @@ def test_sizes_have_the_names_of_those_that_they_equal(case: Case) -> None:
     (found,) = session.run(["y"], {**feeds, "c": np.ones(1, bool)})
     wanted = [SIZES.get(str(size), size) for size in case.sizes]
     assert all(one in (other, "") for one, other in zip(wanted, found.shape, strict=True))
+
+
+@pytest.mark.parametrize("shape", [None, ir.Shape([None, 4])])
+def test_what_is_left_of_an_unknown_shape_is_unknown(shape: ir.Shape | None) -> None:
+    model = ir.from_onnx_text(
+        '<ir_version: 10, opset_import: ["" : 18]> g (float[N] x) => (float y) '
+        "<int64[1] flat = {-1}> { a = Custom (x) y = Reshape (a, flat) }"
+    )
+    a, y = (node.outputs[0] for node in model.graph)
+    a.shape, y.shape = shape, ir.Shape(["unk__0"])
+    assert SizeSums(model.graph).size(y, 0) == {"unk__0": 1}
 
 
 def test_sums_have_one_name_each() -> None:
