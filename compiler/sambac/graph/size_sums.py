@@ -128,9 +128,10 @@ def _wanted(sizes: SizeSums, node: ir.Node, axis: int) -> Sum | None:
     found = sizes.number(input_at(node, 1), axis)
     if found == _LEFT_OVER:
         return _left_over(sizes, node, axis)
-    kept = found == {} and not int_attribute(node, "allowzero")
-    if kept and axis < len(node.inputs[0].shape or ()):  # type: ignore[union-attr]  # has data
-        return sizes.size(node.inputs[0], axis)
+    source = node.inputs[0]
+    rank = 0 if source is None or source.shape is None else len(source.shape)
+    if found == {} and not int_attribute(node, "allowzero"):
+        return sizes.size(source, axis) if axis < rank else None
     given = found is not None and (bool(found.keys() - {""}) or found.get("", 0) > 0)
     return found if given else None
 

@@ -8,8 +8,9 @@ OpenVINO's reads A as it is, without a word, and so gives wrong numbers. Others 
         ->  Concat(A * c' - B * s', A * s' + B * c'),    A, B the halves of X,
                                                          c', s' the rows of c, s for its places
 
-and with interleaved = 1 the same of neighbours. Operands of another rank than compilers write are
-left to the processor: onnxruntime refuses the Transpose.
+with one first position for all examples, and with interleaved = 1 the same of neighbours. Operands
+of another rank than compilers write are left to the processor: onnxruntime refuses the Transpose,
+or what is joined to the positions.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _PERM = (1, 2, 0, 3)
 _MICROSOFT, _ROTARY = "com.microsoft", "RotaryEmbedding"
 _PLACES, _LAST = 2, 3
 _END = (1 << 31) - 1
+_END_OF_PLACES = number_attribute("end", _LAST)
 
 
 def plainer(model: bytes) -> Iterator[bytes]:
@@ -51,20 +53,18 @@ def _plain_product(node: Node) -> Sequence[Node]:
 
 
 def _plain_rotary(node: Node) -> Sequence[Node]:
-    more = any(value for name, value in node.flags.items() if name != "interleaved")
+    more = any(node.flags.get(name, 1) for name in node.attributes if name != "interleaved")
     if (node.domain, node.op_type) != (_MICROSOFT, _ROTARY) or more:
         return [node]
     x, positions, *tables = node.inputs
     parts = _Spelling(node)
     x = parts.op("Transpose", x, **numbers_attribute("perm", range(_LAST + 1)))  # of four axes
     places = parts.op("Shape", x, **number_attribute("start", _PLACES), **_END_OF_PLACES)
-    until = parts.op("Add", positions, places)
+    both = parts.op("Concat", positions, places, **number_attribute("axis", 0))  # of one axis
+    until = parts.op("ReduceSum", both)
     cosines, sines = (parts.slice(each, positions, until, 0) for each in tables)
     turn = _neighbours if node.flags.get("interleaved") else _halves
     return turn(parts, x, cosines, sines)
-
-
-_END_OF_PLACES = number_attribute("end", _LAST)
 
 
 def _halves(parts: _Spelling, x: str, cosines: str, sines: str) -> list[Node]:

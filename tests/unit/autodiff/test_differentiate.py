@@ -76,6 +76,29 @@ def test_nothing_comes_back_through_hidden_rows_of_a_softmax():
     np.testing.assert_allclose(dx, [[0, 0], [-0.25, 0.25]])
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Softmax(x) n = IsNaN(s) y = Where(n, zeros, s)",
+        """s = Softmax(x) n = IsNaN(s) y = Add(s, zeros)
+        z = If (c) <then_branch = t () => (float[2,2] p) { p = Where(n, zero, s) },
+                    else_branch = e () => (float[2,2] q) { q = Neg(zero2) }>""",
+    ],
+    ids=["of more axes", "in a branch"],
+)
+def test_what_hides_rows_elsewhere_is_no_part_of_a_softmax(body: str):
+    model = parsed(
+        "g (float[2,2] x, bool c) => (float[2,2,2] y) <float zero = {0}, float[2,1,1] zeros = "
+        f"{{0, 0}}, float[2,2] zero2 = {{0, 0, 0, 0}}> {{ {body} }}"
+    )
+    gradient = differentiated(model, "x")["x"]
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString())
+    feeds = {"x": np.zeros((2, 2), "f4"), "c": np.array(True), "d_y": np.ones((2, 2, 2), "f4")}
+    feeds["d_y"][..., 1] = 2
+    (dx,) = session.run([gradient.name], feeds)
+    np.testing.assert_allclose(dx, [[-0.5, 0.5], [-0.5, 0.5]])
+
+
 def test_what_was_broadcast_is_summed():
     model = parsed("g (float[2,1] x, float[3] z) => (float[2,3] y) { y = Mul(x, z) }")
     found = differentiated(model, "x", "z")

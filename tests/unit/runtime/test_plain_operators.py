@@ -118,7 +118,8 @@ def test_parts_stand_for_rotary_embeddings_of_branches() -> None:
 
 
 @pytest.mark.parametrize(
-    "attributes", ["<num_heads = 3, rotary_embedding_dim = 4>", "<is_packed_batching = 1>"]
+    "attributes",
+    ["<num_heads = 3, rotary_embedding_dim = 4>", "<is_packed_batching = 1>", "<scale = 2.0>"],
 )
 def test_rotary_embeddings_of_other_forms_stay(attributes: str) -> None:
     *_, plain = plainer(rotary(attributes))
@@ -128,6 +129,13 @@ def test_rotary_embeddings_of_other_forms_stay(attributes: str) -> None:
 def test_rotary_embeddings_without_an_axis_of_heads_are_refused_not_misread() -> None:
     *_, plain = plainer(rotary("", "flat"))
     with pytest.raises(Exception, match="perm"):
+        onnxruntime.InferenceSession(plain, providers=[CPU.name])
+
+
+def test_positions_of_each_example_are_refused_not_misread() -> None:
+    body = "{ y = com.microsoft.RotaryEmbedding (x, each, c, s) }"
+    *_, plain = plainer(rotary("", body=f"<int64[2,5] each = {{{', '.join('0' * 10)}}}> {body}"))
+    with pytest.raises(Exception, match="rank"):
         onnxruntime.InferenceSession(plain, providers=[CPU.name])
 
 

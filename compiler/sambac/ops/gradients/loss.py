@@ -16,7 +16,7 @@ import onnx_ir as ir
 from pef.text import shape_text
 from sambac.errors import CompileError
 from sambac.graph.editor import Editor, shape_of
-from sambac.graph.nodes import input_at, int_attribute
+from sambac.graph.nodes import input_at, int_attribute, same_shape
 from sambac.ops.family import GradientRule, InputGradient
 
 from .rules import Point, cast, constant_of, dtype_of, incoming, operand, selected, unary
@@ -39,8 +39,10 @@ def _known(y: ir.Value) -> ir.Value:
     Attention is written so where a mask may hide a whole row, whose softmax is no number. Nothing
     comes back through it, and 0 times no number would be none.
     """
+    maker = y.producer()
     for node, place in y.uses():
-        if node.op_type == "Where" and place == _UNLESS and _is_nothing(node, y):
+        beside = maker is not None and node.graph is maker.graph  # a branch's own is not seen here
+        if beside and node.op_type == "Where" and place == _UNLESS and _is_nothing(node, y):
             return node.outputs[0]
     return y
 
@@ -50,7 +52,8 @@ def _is_nothing(node: ir.Node, y: ir.Value) -> bool:
     asked = operand(node, 0).producer()
     other = constant_of(operand(node, 1))
     is_nan = asked is not None and asked.op_type == "IsNaN" and asked.inputs[0] is y
-    return is_nan and other is not None and not other.any()
+    zeros = other is not None and not other.any()
+    return is_nan and zeros and same_shape(node.outputs[0], y)
 
 
 def _log_softmax(b: Editor, at: Point) -> ir.Value:
