@@ -33,6 +33,7 @@ from .modules.guards import require_dense, require_made, require_python
 from .modules.holders import forgotten_holders, make_inputs_known
 from .modules.inputs import Shapes, arguments_of, example_of, module_name
 from .modules.memory import Told, tell
+from .programs.derivatives import without_derivatives
 from .programs.draws import (
     leave_generators_out,
     name_draws,
@@ -185,7 +186,7 @@ def _export(
     """
     training = options.train and states is None
     require_common_generator(program, name)
-    program = functional(program, name, training=training)
+    program = without_derivatives(functional(program, name, training=training), name)
     if opens_sizes(program):
         keep_sizes(program, training=training)
     leave_generators_out(program)

@@ -2,8 +2,10 @@
 
     d = incoming_gradient(y, 0)                  # stands for the gradient of y
     y' = own_gradient([y], [d], [x], [dx])       # y, whose gradient d goes to x as dx
+    dx = derivative([y], [d], [x])               # what autograd.grad gives inside forward
 
-They become those of `sambac.graph.own_gradients`.
+The first two become those of `sambac.graph.own_gradients`; `programs.derivatives` writes the third
+out.
 """
 
 from __future__ import annotations
@@ -31,6 +33,14 @@ def own_gradient(
     return [result.clone() for result in results]
 
 
+@torch.library.custom_op("sambac::derivative", mutates_args=())
+def derivative(
+    results: Sequence[Tensor], incoming: Sequence[Tensor], sources: Sequence[Tensor]
+) -> list[Tensor]:
+    """Return the gradients of `sources`, where those of `results` are `incoming`."""
+    return [torch.zeros_like(source) for source in sources]
+
+
 @incoming_gradient.register_fake
 def _(y: Tensor, number: int) -> Tensor:
     return torch.empty_like(y)
@@ -44,3 +54,10 @@ def _(
     gradients: Sequence[Tensor],
 ) -> list[Tensor]:
     return [torch.empty_like(result) for result in results]
+
+
+@derivative.register_fake
+def _(
+    results: Sequence[Tensor], incoming: Sequence[Tensor], sources: Sequence[Tensor]
+) -> list[Tensor]:
+    return [torch.empty_like(source) for source in sources]

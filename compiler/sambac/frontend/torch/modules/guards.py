@@ -49,7 +49,6 @@ _UNQUANTIZED = ("FloatFunctional", "FXFloatFunctional")
 _LOST: tuple[tuple[object, str, str], ...] = (
     (torch.Tensor, "register_hook", "changes gradients with a hook on a tensor"),
     (torch.autograd, "backward", "takes derivatives inside forward (autograd.backward)"),
-    (torch.autograd, "grad", "takes derivatives inside forward (autograd.grad)"),
 )
 _UNRECORDED = "fake tensor in the exported program"
 """What PyTorch says of derivatives that leave the recording."""

@@ -55,6 +55,7 @@ from sambac.frontend.torch.states import stand_ins
 from .alignment import ctc_loss
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
+from .derivatives import derivatives
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
@@ -90,6 +91,7 @@ def capture(
                 quiet(),
                 guard,
                 own,
+                derivatives(name),
                 checks,
                 finite if training else nullcontext(),
                 stand_ins(module),

@@ -44,6 +44,10 @@ _CONTROL_FLOW = frozenset(
 """Where PyTorch makes an autograd.Function of what is recorded as an operator of its own."""
 
 
+_WITHOUT_METHODS = frozenset({".".join((*ROWS_IN_GROUPS, "default")), "sambac.derivative.default"})
+"""Operators whose backward methods nobody needs: what they become is differentiated."""
+
+
 @contextmanager
 def own_gradients(name: str) -> Iterator[None]:
     """Record backward methods of functions that the module called `name` calls.
@@ -99,7 +103,7 @@ class _FunctionRecorder:
         kind, caller = frame.f_locals.get("cls"), sys._getframe(2)
         if caller.f_globals.get("__name__") in _CONTROL_FLOW:
             return self.before(args)
-        if str(_registered(caller)) == ".".join((*ROWS_IN_GROUPS, "default")):
+        if str(_registered(caller)) in _WITHOUT_METHODS:
             return self.before(args)
         assert isinstance(kind, type)
         assert issubclass(kind, Function)
@@ -269,7 +273,13 @@ def _replaced(kind: type, method: str, by: Callable[..., object]) -> Iterator[No
             setattr(kind, method, before)
 
 
-def _registered(caller: FrameType) -> object:
-    """Return the operator for which PyTorch calls a backward method that was registered."""
-    own = caller.f_globals.get("__name__") == library.__name__
-    return caller.f_locals.get("op") if own else None
+def _registered(caller: FrameType | None) -> object:
+    """Return the operator for which PyTorch calls a backward method that was registered.
+
+    One that takes lists is called by way of another function.
+    """
+    while caller is not None and caller.f_globals.get("__name__") == library.__name__:
+        if "op" in caller.f_locals:
+            return caller.f_locals["op"]
+        caller = caller.f_back
+    return None

@@ -1,0 +1,236 @@
+"""Operators as formulas that can be differentiated any number of times.
+
+PyTorch differentiates a normalisation by an operator of its own, which reads the mean that the
+forward pass has kept, and knows nothing of how this depends on the input. Written out, all that a
+derivative reads is a function of the inputs that can be differentiated in its turn. `FORWARD` has
+the formulas of operators, `BACKWARD` those of their derivatives that PyTorch leaves whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+from torch.nn import functional
+
+_aten = torch.ops.aten
+
+_Formulas = Mapping[Any, Callable[..., Any]]
+
+
+def _standardized(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """Return `x` of mean 0 and variance 1 over `axes`."""
+    centered = x - x.mean(axes, keepdim=True)
+    return centered * (centered.square().mean(axes, keepdim=True) + eps).rsqrt()
+
+
+def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    scaled = x if weight is None else x * weight
+    return scaled if bias is None else scaled + bias
+
+
+def _of_channels(x: Tensor, values: Tensor | None) -> Tensor | None:
+    """Return one of `values` for each channel, the second axis of `x`."""
+    return None if values is None else values.reshape(-1, *[1] * (x.dim() - 2))
+
+
+def _layer_norm(
+    x: Tensor,
+    shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enable: bool = True,
+) -> Tensor:
+    return _scaled(_standardized(x, [*range(-len(shape), 0)], eps), weight, bias)
+
+
+def _rms_norm(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    least = torch.finfo(x.dtype).eps if eps is None else eps
+    mean = x.square().mean([*range(-len(shape), 0)], keepdim=True)
+    return _scaled(x * (mean + least).rsqrt(), weight, None)
+
+
+def _group_norm(
+    x: Tensor,
+    groups: int,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    made = _standardized(x.reshape(x.shape[0], groups, -1), [2], eps).reshape(x.shape)
+    return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
+
+
+def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    axes = [axis for axis in range(v.dim()) if axis != dim] if dim != -1 else [*range(v.dim())]
+    return v * (g / torch.linalg.vector_norm(v, 2, axes, keepdim=True))
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    if dropout_p:
+        raise NotImplementedError("attention with dropout is differentiated inside forward")
+    math = _aten._scaled_dot_product_attention_math
+    settings = {"scale": scale, "enable_gqa": enable_gqa}
+    result: Tensor = math(query, key, value, attn_mask, 0.0, is_causal, **settings)[0]
+    return result
+
+
+def _distances(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
+    apart = x.unsqueeze(-2) - y.unsqueeze(-3)
+    return torch.linalg.vector_norm(apart, p, dim=-1)
+
+
+def _average_pool(
+    x: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> Tensor:
+    """The means of windows, of as many axes as `size` has."""
+    if ceil_mode:
+        raise NotImplementedError("a pooling with ceil_mode is differentiated inside forward")
+    axes = len(size)
+
+    def summed(values: Tensor) -> Tensor:
+        windows = functional.pad(values, [one for one in reversed(each) for _ in range(2)])
+        for axis, (length, step) in enumerate(zip(size, stride or size, strict=True), -axes):
+            windows = windows.unfold(axis - 0, length, step).sum(-1)
+        return windows
+
+    each = [*padding] * (axes if len(padding) == 1 else 1)
+    if divisor is None and not count_include_pad:
+        return summed(x) / summed(torch.ones_like(x))
+    return summed(x) / (prod(size) if divisor is None else divisor)
+
+
+_KNOWN = frozenset({
+    *(_aten.lstm, _aten.gru, _aten.rnn_tanh, _aten.rnn_relu, _aten.grid_sampler_2d),
+    *(_aten._native_batch_norm_legit_functional, _aten._native_batch_norm_legit_no_training),
+    *(_aten._adaptive_avg_pool2d, _aten.upsample_nearest1d, _aten.upsample_nearest2d),
+    *(_aten.upsample_nearest3d, _aten._upsample_nearest_exact1d, _aten._upsample_nearest_exact2d),
+    *(_aten._upsample_nearest_exact3d, _aten.upsample_linear1d, _aten.upsample_bilinear2d),
+    *(_aten.upsample_trilinear3d, _aten.upsample_bicubic2d, _aten._upsample_bilinear2d_aa),
+    *(_aten._upsample_bicubic2d_aa, _aten.adaptive_max_pool2d, _aten.adaptive_max_pool3d),
+})  # fmt: skip
+"""Operators of which PyTorch has such formulas itself."""
+
+FORWARD: _Formulas = MappingProxyType({
+    **{
+        op: decomposition_table[op]
+        for packet in _KNOWN
+        for op in map(partial(getattr, packet), packet.overloads())
+        if op in decomposition_table
+    },
+    _aten.layer_norm.default: _layer_norm,
+    _aten.rms_norm.default: _rms_norm,
+    _aten.group_norm.default: _group_norm,
+    _aten._weight_norm.default: _weight_norm,
+    _aten.scaled_dot_product_attention.default: _attention,
+    _aten.cdist.default: _distances,
+    _aten.avg_pool1d.default: _average_pool,
+    _aten.avg_pool2d.default: _average_pool,
+    _aten.avg_pool3d.default: _average_pool,
+})  # fmt: skip
+
+
+def _convolution_backward(
+    gradient: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Sequence[int] | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+    wanted: Sequence[bool],
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients of a convolution, by convolutions (torch.nn.grad has those of plain ones)."""
+    axes, spatial = len(stride), range(2, x.dim())
+    of_x = of_weight = of_bias = None
+    if wanted[0]:
+        reached = [
+            (gradient.shape[2 + at] - 1) * stride[at]
+            - 2 * padding[at]
+            + dilation[at] * (weight.shape[2 + at] - 1)
+            + 1
+            for at in range(axes)
+        ]
+        more = [0] * axes if transposed else [x.shape[2 + at] - reached[at] for at in range(axes)]
+        settings = (stride, padding, dilation, not transposed, more, groups)
+        of_x = _aten.convolution(gradient, weight, None, *settings)
+    if wanted[1]:
+        inner, outer = (gradient, x) if transposed else (x, gradient)
+        of_weight = _filters(inner, outer, weight, (stride, padding, dilation), groups)
+    if wanted[2]:
+        of_bias = gradient.sum([0, *spatial])
+    return of_x, of_weight, of_bias
+
+
+def _filters(
+    inner: Tensor,
+    outer: Tensor,
+    weight: Tensor,
+    settings: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    groups: int,
+) -> Tensor:
+    """The gradient of filters between `inner` [N, G*C, ...] and `outer` [N, M, ...]: [M, C, ...].
+
+    A convolution of what is read, whose filters are the gradients, each group on its own channels.
+    """
+    stride, padding, dilation = settings
+    read = inner.unflatten(1, (groups, -1)).transpose(0, 2).flatten(1, 2)  # [C, G*N, ...]
+    slid = outer.transpose(0, 1)  # [M, N, ...]
+    none = [0] * len(stride)
+    found = _aten.convolution(read, slid, None, dilation, padding, stride, False, none, groups)
+    for axis, length in enumerate(weight.shape[2:], 2):  # what no stride reached
+        found = found.narrow(axis, 0, length)
+    return found.transpose(0, 1)
+
+
+def _largest_backward(
+    gradient: Tensor,
+    x: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor:
+    """The gradients of a pooling added up where the largest were."""
+    axes = len(size)
+    flat = torch.zeros_like(x).flatten(-axes)
+    summed = flat.scatter_add(-1, indices.flatten(-axes), gradient.flatten(-axes))
+    return summed.reshape(x.shape)
+
+
+BACKWARD: _Formulas = MappingProxyType({
+    _aten.convolution_backward.default: _convolution_backward,
+    _aten.max_pool2d_with_indices_backward.default: _largest_backward,
+    _aten.max_pool3d_with_indices_backward.default: _largest_backward,
+})  # fmt: skip
