@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from sambac.frontend.torch.programs.functional import views_of_any_strides
+from sambac.frontend.torch.programs.views import views_of_any_strides
 
 
 def test_a_view_that_strides_do_not_allow_is_a_copy_while_recording_alone() -> None:

@@ -2,15 +2,17 @@
 
     d = incoming_gradient(y, 0)                  # stands for the gradient of y
     y' = own_gradient([y], [d], [x], [dx])       # y, whose gradient d goes to x as dx
-    dx = derivative([y], [d], [x])               # what autograd.grad gives inside forward
+    v = variable(x)                              # x, by which something is differentiated
+    dv = derivative([y], [d], [v], False)        # what autograd.grad gives inside forward
 
-The first two become those of `sambac.graph.own_gradients`; `programs.derivatives` writes the third
+The first two become those of `sambac.graph.own_gradients`, `programs.derivatives` writes the others
 out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,10 +37,22 @@ def own_gradient(
 
 @torch.library.custom_op("sambac::derivative", mutates_args=())
 def derivative(
-    results: Sequence[Tensor], incoming: Sequence[Tensor], sources: Sequence[Tensor]
+    results: Sequence[Tensor],
+    incoming: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    batched: bool,
 ) -> list[Tensor]:
-    """Return the gradients of `sources`, where those of `results` are `incoming`."""
-    return [torch.zeros_like(source) for source in sources]
+    """Return the gradients of `sources`, where those of `results` are `incoming`.
+
+    If they are `batched`, the incoming ones have one more axis in front, and so do these.
+    """
+    return [source.new_zeros(_shape(source, incoming, batched)) for source in sources]
+
+
+@torch.library.custom_op("sambac::variable", mutates_args=())
+def variable(x: Tensor) -> Tensor:
+    """Return `x`, as what something is differentiated by."""
+    return x.clone()
 
 
 @incoming_gradient.register_fake
@@ -58,6 +72,65 @@ def _(
 
 @derivative.register_fake
 def _(
-    results: Sequence[Tensor], incoming: Sequence[Tensor], sources: Sequence[Tensor]
+    results: Sequence[Tensor],
+    incoming: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    batched: bool,
 ) -> list[Tensor]:
-    return [torch.empty_like(source) for source in sources]
+    return [source.new_empty(_shape(source, incoming, batched)) for source in sources]
+
+
+def _shape(source: Tensor, incoming: Sequence[Tensor], batched: bool) -> Sequence[int]:
+    return (incoming[0].shape[0], *source.shape) if batched else source.shape
+
+
+@variable.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+@variable.register_vmap
+def _(info: Any, dims: tuple[int | None], x: Tensor) -> tuple[Tensor, int]:
+    """A variable of its own for each place of the axis, as each has gradients of its own."""
+    return variable(_moved(x, dims[0], 0, info.batch_size)), 0
+
+
+@derivative.register_vmap
+def _(
+    info: Any,
+    dims: tuple[Sequence[int | None], Sequence[int | None], Sequence[int | None], None],
+    results: Sequence[Tensor],
+    incoming: Sequence[Tensor],
+    sources: Sequence[Tensor],
+    batched: bool,
+) -> tuple[list[Tensor], list[int]]:
+    """Gradients at each place of the axis, of what does not depend on other places of it."""
+    of_results, of_incoming, of_sources, _ = dims
+    size, at = info.batch_size, int(batched)
+    if all(dim == 0 for dim in of_sources):  # each a variable that was made inside of vmap, with its axis in front
+        found = derivative(
+            [_moved(one, dim, 0, size) for one, dim in zip(results, of_results, strict=True)],
+            [_moved(one, dim, at, size) for one, dim in zip(incoming, of_incoming, strict=True)],
+            sources,
+            batched,
+        )
+        return found, [at] * len(found)
+    if batched or any(dim is not None for dim in (*of_results, *of_sources)):
+        raise NotImplementedError(
+            "inside torch.vmap, derivatives are taken by what has its axis; give vmap the tensor "
+            "as an argument with in_dims=0"
+        )
+    given = [_moved(one, dim, 0, size) for one, dim in zip(incoming, of_incoming, strict=True)]
+    found = derivative(results, given, sources, True)
+    return found, [0] * len(found)
+
+
+def _moved(x: Tensor, dim: int | None, at: int, size: int) -> Tensor:
+    """Return `x` with its axis `dim`, of `size` places, at another place; repeated without any."""
+    if dim is not None:
+        return x if dim == at else x.movedim(dim, at)
+    return x.unsqueeze(at).expand(*x.shape[:at], size, *x.shape[at:])
+
+
+DERIVATIVE = torch.ops.sambac.derivative.default
+VARIABLE = torch.ops.sambac.variable.default

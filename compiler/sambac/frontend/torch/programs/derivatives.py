@@ -21,16 +21,18 @@ import torch
 from torch import Tensor, fx
 from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
+from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
+from sambac.frontend.torch.own_operators import DERIVATIVE, VARIABLE
 
+from .views import views_of_any_strides
 from .names import renamed
 from .repeatedly import BACKWARD, FORWARD
 
 _aten = torch.ops.aten
-_DERIVATIVE = torch.ops.sambac.derivative.default
 _DETACH = _aten.detach.default
 _DROPOUT = _aten.dropout.default
 _DRAWS = torch.Tag.nondeterministic_seeded
@@ -42,12 +44,11 @@ def without_derivatives(program: ExportedProgram, name: str) -> ExportedProgram:
     `name` is what messages call it. Raises `CompileError` for what cannot be differentiated.
     """
     module = program.graph_module
-    for part in module.modules():
-        if part is not module and isinstance(part, fx.GraphModule) and _taken(part.graph):
-            raise CompileError(
-                f"{name} takes derivatives inside torch.cond, scan or map, which cannot be "
-                "recorded; take them outside of it"
-            )
+    if any(_taken(part.graph) for part in _parts(program) if part is not module):
+        raise CompileError(
+            f"{name} takes derivatives inside torch.cond, scan or map, which cannot be "
+            "recorded; take them outside of it"
+        )
     taken = _taken(program.graph)
     if not taken:
         return program
@@ -56,13 +57,25 @@ def without_derivatives(program: ExportedProgram, name: str) -> ExportedProgram:
             _write_out(node)
         except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
             raise refusal(name, error) from error
+    for node in program.graph.find_nodes(op="call_function", target=VARIABLE):
+        node.replace_all_uses_with(node.args[0])
     module.graph.eliminate_dead_code()
     module.recompile()
     return program._update(module, renamed(program.graph_signature, module.graph))
 
 
+def takes_derivatives(program: ExportedProgram) -> bool:
+    """Tell whether derivatives are taken in `program`."""
+    return any(_taken(part.graph) for part in _parts(program))
+
+
+def _parts(program: ExportedProgram) -> list[fx.GraphModule]:
+    """Return the graph of `program`, and those inside of it."""
+    return [part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
+
+
 def _taken(graph: fx.Graph) -> list[fx.Node]:
-    return list(graph.find_nodes(op="call_function", target=_DERIVATIVE))
+    return list(graph.find_nodes(op="call_function", target=DERIVATIVE))
 
 
 @dataclass(frozen=True)
@@ -101,11 +114,11 @@ class _Part:
 
 def _write_out(taken: fx.Node) -> None:
     """Put the operators of a derivative in the place of it."""
-    results, incoming, sources = taken.args
+    results, incoming, sources, batched = taken.args
     _spell_dropouts(_Part.between(results, sources).nodes)
     part = _Part.between(results, sources)
     given = (*part.roots, *part.others, *incoming)
-    traced = _traced(part, given)
+    traced = _traced(part, given, batched=batched)
     stands = dict(zip(traced.find_nodes(op="placeholder"), given, strict=True))
     graph = taken.graph
     with graph.inserting_before(taken):
@@ -135,7 +148,7 @@ def _spell_dropouts(nodes: Sequence[fx.Node]) -> None:
         node.target, node.args = _aten.mul.Tensor, (x, mask)
 
 
-def _traced(part: _Part, given: Sequence[fx.Node]) -> fx.Graph:
+def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph:
     """Return the operators of the derivative, as a graph of what is `given`."""
 
     def derived(*values: Any) -> list[Tensor]:
@@ -156,14 +169,16 @@ def _traced(part: _Part, given: Sequence[fx.Node]) -> fx.Graph:
                 starts,
                 [gradient for _, gradient in pairs],
                 allow_unused=True,
+                is_grads_batched=batched,
                 materialize_grads=True,
             ) if pairs else [torch.zeros_like(one) for one in starts]
         return [*gradients]
 
     mode = detect_fake_mode([node.meta.get("val") for node in given])
-    with mode or nullcontext():
+    with mode or nullcontext(), views_of_any_strides():
         values = [_like(node.meta["val"]) for node in given]
         made = make_fx(derived, decomposition_table=_table())(*values)
+        made = make_fx(functionalize(made))(*values)
     made.graph.eliminate_dead_code()
     graph: fx.Graph = made.graph
     return graph

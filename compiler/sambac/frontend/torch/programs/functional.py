@@ -6,17 +6,16 @@ it is known what would come of that, it is written out (see `transcription`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import fx
 from torch._export.verifier import SpecViolationError
-from torch._ops import OpOverload
-from torch._subclasses import FakeTensorMode
-from torch._subclasses.fake_impls import op_implementations_dict
 from torch.export import ExportedProgram
+from torch.fx.experimental.proxy_tensor import (
+    _proxy_tensor_disable_update_tensor_tracker as disable_proxy_updates,
+)
 from torch.utils import _pytree as pytree
 
 from pef.wording import listed
@@ -25,6 +24,7 @@ from sambac.frontend.torch.errors import refusal
 from sambac.frontend.torch.patching import quiet
 from sambac.frontend.torch.states import is_complex
 
+from .derivatives import takes_derivatives
 from .deviations import DEVIATIONS
 from .divisors import DIVISORS
 from .draws import UNIFORM
@@ -35,6 +35,7 @@ from .masked.selections import SELECTIONS
 from .neighbours import NEIGHBOURS
 from .pairs import on_parts
 from .regions import without_regions
+from .views import views_of_any_strides
 from .transcription import transcribed
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
@@ -44,7 +45,6 @@ _OPENING = (
     torch.ops.aten.nonzero_numpy.default,
     torch.ops.aten.where.default,
 )
-_STRIDED = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 Table = dict[Callable[..., object], Callable[..., object]]
 """What operators are decomposed into."""
@@ -67,7 +67,9 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     table = _table(program)
     if (known := transcribed(program, table)) is not None:
         return known
-    with quiet(), views_of_any_strides():
+    # A tensor that an operator returns as it is may be what is differentiated by.
+    first = disable_proxy_updates() if takes_derivatives(program) else nullcontext()
+    with quiet(), views_of_any_strides(), first:
         try:
             result: ExportedProgram = program.run_decompositions(table)
         except AssertionError as error:
@@ -81,33 +83,6 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
         except _REFUSALS as error:
             raise refusal(name, error) from error
     return result
-
-
-@contextmanager
-def views_of_any_strides() -> Iterator[None]:
-    """Let a `view` that the strides of its operand do not allow be a copy while recording.
-
-    What lies in memory how is up to an operator's kernel: attention recorded by its fused kernel
-    gives heads beside each other, recorded without it one head after the other.
-    """
-    before = {op: op_implementations_dict[op] for op in _STRIDED}
-    copies: list[OpOverload] = []
-
-    def view(mode: FakeTensorMode, op: OpOverload, x: torch.Tensor, *shape: Any) -> object:
-        try:
-            return before[op](mode, op, x, *shape)
-        except (ValueError, RuntimeError):
-            copies.append(op)
-            return before[op](mode, op, x, *shape, allow_copy=True)
-
-    op_implementations_dict.update(dict.fromkeys(_STRIDED, view))
-    try:
-        yield
-    finally:
-        op_implementations_dict.update(before)
-        if copies:
-            # Fake tensors keep what an operator gave, and a module's own views stay refused.
-            FakeTensorMode.cache_clear()
 
 
 def _table(program: ExportedProgram) -> Table:

@@ -19,6 +19,8 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.nn import functional
 
+from sambac.frontend.torch.own_operators import VARIABLE
+
 _aten = torch.ops.aten
 
 _Formulas = Mapping[Any, Callable[..., Any]]
@@ -35,8 +37,8 @@ def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return scaled if bias is None else scaled + bias
 
 
-def _of_channels(x: Tensor, values: Tensor | None) -> Tensor | None:
-    """Return one of `values` for each channel, the second axis of `x`."""
+def _of_channels(x: Tensor, values: Any) -> Any:
+    """Return one of `values`, if there are any, for each channel, the second axis of `x`."""
     return None if values is None else values.reshape(-1, *[1] * (x.dim() - 2))
 
 
@@ -49,6 +51,43 @@ def _layer_norm(
     cudnn_enable: bool = True,
 ) -> Tensor:
     return _scaled(_standardized(x, [*range(-len(shape), 0)], eps), weight, bias)
+
+
+def _batch_norm(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    if training or mean is None or variance is None:
+        made = _standardized(x, [0, *range(2, x.dim())], eps)
+    else:
+        made = (x - _of_channels(x, mean)) * (_of_channels(x, variance) + eps).rsqrt()
+    return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
+
+
+def _batch_norm_alone(*given: Any) -> tuple[Tensor]:
+    """What a normalisation returns in front of its statistics."""
+    return (_batch_norm(*given, True),)
+
+
+def _batch_norm_that_evaluates(*given: Any) -> tuple[Tensor]:
+    *operands, momentum, eps = given
+    return (_batch_norm(*operands, False, momentum, eps, True),)
+
+
+def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return _scaled(torch.einsum("...i,oij,...j->...o", x, weight, y), None, bias)
+
+
+def _made(shape: Sequence[int], *order: object, **kind: Any) -> Tensor:
+    """Something of a shape, of which nobody reads more."""
+    return torch.zeros(shape, dtype=kind.get("dtype"))
 
 
 def _rms_norm(
@@ -117,7 +156,7 @@ def _average_pool(
     def summed(values: Tensor) -> Tensor:
         windows = functional.pad(values, [one for one in reversed(each) for _ in range(2)])
         for axis, (length, step) in enumerate(zip(size, stride or size, strict=True), -axes):
-            windows = windows.unfold(axis - 0, length, step).sum(-1)
+            windows = windows.unfold(axis, length, step).sum(-1)
         return windows
 
     each = [*padding] * (axes if len(padding) == 1 else 1)
@@ -126,10 +165,37 @@ def _average_pool(
     return summed(x) / (prod(size) if divisor is None else divisor)
 
 
+def _adaptive_pool(x: Tensor, size: Sequence[int]) -> Tensor:
+    """The means of `size` windows along each of the last axes, which may overlap."""
+    for axis, count in enumerate(size, -len(size)):
+        length = x.shape[axis]
+        bounds = [(at * length // count, -(-(at + 1) * length // count)) for at in range(count)]
+        means = [
+            x.narrow(axis, begin, end - begin).mean(axis, keepdim=True) for begin, end in bounds
+        ]
+        x = torch.cat(means, axis)
+    return x
+
+
+def _replicated(x: Tensor, padding: Sequence[int]) -> Tensor:
+    """The first and the last of the last axes repeated, as `F.pad` says how often."""
+    for at, axis in enumerate(range(-1, -1 - len(padding) // 2, -1)):
+        before, after = padding[2 * at : 2 * at + 2]
+        places = torch.arange(-before, x.shape[axis] + after).clamp(0, x.shape[axis] - 1)
+        x = x.index_select(axis, places)
+    return x
+
+
+def _pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:
+    if mode == "replicate":
+        return _replicated(x, padding)
+    padded: Tensor = _aten.pad.default(x, padding, mode, value)
+    return padded
+
+
 _KNOWN = frozenset({
     *(_aten.lstm, _aten.gru, _aten.rnn_tanh, _aten.rnn_relu, _aten.grid_sampler_2d),
-    *(_aten._native_batch_norm_legit_functional, _aten._native_batch_norm_legit_no_training),
-    *(_aten._adaptive_avg_pool2d, _aten.upsample_nearest1d, _aten.upsample_nearest2d),
+    *(_aten.upsample_nearest1d, _aten.upsample_nearest2d),
     *(_aten.upsample_nearest3d, _aten._upsample_nearest_exact1d, _aten._upsample_nearest_exact2d),
     *(_aten._upsample_nearest_exact3d, _aten.upsample_linear1d, _aten.upsample_bilinear2d),
     *(_aten.upsample_trilinear3d, _aten.upsample_bicubic2d, _aten._upsample_bilinear2d_aa),
@@ -138,6 +204,7 @@ _KNOWN = frozenset({
 """Operators of which PyTorch has such formulas itself."""
 
 FORWARD: _Formulas = MappingProxyType({
+    VARIABLE: torch.clone,
     **{
         op: decomposition_table[op]
         for packet in _KNOWN
@@ -145,11 +212,22 @@ FORWARD: _Formulas = MappingProxyType({
         if op in decomposition_table
     },
     _aten.layer_norm.default: _layer_norm,
+    _aten.batch_norm.default: _batch_norm,
+    _aten._native_batch_norm_legit_functional.default: _batch_norm_alone,
+    _aten._native_batch_norm_legit_no_training.default: _batch_norm_that_evaluates,
+    _aten.bilinear.default: _bilinear,
     _aten.rms_norm.default: _rms_norm,
     _aten.group_norm.default: _group_norm,
     _aten._weight_norm.default: _weight_norm,
     _aten.scaled_dot_product_attention.default: _attention,
     _aten.cdist.default: _distances,
+    _aten.adaptive_avg_pool1d.default: _adaptive_pool,
+    _aten.adaptive_avg_pool2d.default: _adaptive_pool,
+    _aten.adaptive_avg_pool3d.default: _adaptive_pool,
+    _aten.pad.default: _pad,
+    _aten.replication_pad1d.default: _replicated,
+    _aten.replication_pad2d.default: _replicated,
+    _aten.replication_pad3d.default: _replicated,
     _aten.avg_pool1d.default: _average_pool,
     _aten.avg_pool2d.default: _average_pool,
     _aten.avg_pool3d.default: _average_pool,
@@ -230,6 +308,8 @@ def _largest_backward(
 
 
 BACKWARD: _Formulas = MappingProxyType({
+    _aten.empty.memory_format: _made,
+    _aten.empty_permuted.default: _made,
     _aten.convolution_backward.default: _convolution_backward,
     _aten.max_pool2d_with_indices_backward.default: _largest_backward,
     _aten.max_pool3d_with_indices_backward.default: _largest_backward,

@@ -91,7 +91,7 @@ def capture(
                 quiet(),
                 guard,
                 own,
-                derivatives(name),
+                derivatives(),
                 checks,
                 finite if training else nullcontext(),
                 stand_ins(module),

@@ -5,7 +5,8 @@ recording has what is differentiated by what:
 
     autograd.grad(y, x, d, create_graph=True)   ->  derivative([y], [d], [x])
 
-`programs.derivatives` writes its formulas out, once the recording is complete.
+`programs.derivatives` writes the formulas out, once the recording is complete. The transforms of
+torch.func take their derivatives in the same way (see `transforms`).
 """
 
 from __future__ import annotations
@@ -18,41 +19,56 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch.autograd.graph import get_gradient_edge
+from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import derivative
 from sambac.frontend.torch.patching import replaced
 
-_PYTORCHS = ("torch._functorch", "torch._higher_order_ops")
+from .transforms import transforms
+
+_PYTORCHS = ("torch._functorch._aot_autograd", "torch._higher_order_ops")
 """Where PyTorch takes derivatives for itself, as of control flow."""
 
 
 @contextmanager
-def derivatives(name: str) -> Iterator[None]:
-    """Record what the module called `name` differentiates in forward.
-
-    What other threads do meanwhile is theirs.
-    """
-    with replaced(torch.autograd, "grad", _recorded(name, torch.autograd.grad)):
-        yield
-
-
-def _recorded(name: str, before: Callable[..., Any]) -> Callable[..., Any]:
-    here = get_ident()
+def derivatives() -> Iterator[None]:
+    """Record what is differentiated meanwhile. What other threads do is theirs."""
+    here, before, track = get_ident(), torch.autograd.grad, proxy_tensor.set_proxy_slot
+    firsts = WeakTensorKeyDictionary()
 
     def grad(*args: Any, **kwargs: Any) -> Any:
         caller = str(sys._getframe(1).f_globals.get("__name__"))
         if get_ident() != here or caller.startswith(_PYTORCHS):
             return before(*args, **kwargs)
-        return _grad(name, *args, **kwargs)
+        return _grad(firsts, *args, **kwargs)
 
-    return grad
+    def tracked(value: object, tracer: Any, proxy: Any) -> None:
+        if get_ident() == here and isinstance(value, Tensor):
+            known = tracer.tensor_tracker.get(value)
+            if known is None or _is_written(proxy):
+                firsts[value] = proxy
+        track(value, tracer, proxy)
+
+    with (
+        replaced(torch.autograd, "grad", grad),
+        replaced(proxy_tensor, track.__name__, tracked),
+        transforms(),
+    ):
+        yield
+
+
+def _is_written(proxy: Any) -> bool:
+    """Tell whether what a tensor is now called after has changed it."""
+    target = proxy.proxy.node.target
+    return isinstance(target, OpOverload) and target._schema.is_mutable
 
 
 def _grad(  # the signature of autograd.grad
-    name: str,
+    firsts: WeakTensorKeyDictionary,
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
@@ -64,36 +80,58 @@ def _grad(  # the signature of autograd.grad
     materialize_grads: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """Return what `autograd.grad` does, as results of one operator."""
-    if is_grads_batched:
-        raise CompileError(
-            f"{name} calls autograd.grad with is_grads_batched=True, which cannot be recorded; "
-            "call it once for each gradient"
-        )
     results = [outputs] if isinstance(outputs, Tensor) else [*outputs]
     sources = [inputs] if isinstance(inputs, Tensor) else [*inputs]
     given = [grad_outputs] if isinstance(grad_outputs, Tensor) else grad_outputs
-    incoming = _incoming(results, [None] * len(results) if given is None else [*given])
+    kept = [None] * len(results) if given is None else [*given]
+    incoming = _incoming(results, kept, batched=is_grads_batched)
     used = _used(results, sources, lenient=bool(allow_unused) or materialize_grads)
-    found = iter(derivative(results, incoming, [one for one, at in zip(sources, used) if at]))
-    made = [next(found) if at else None for at in used]
+    wanted = [one for one, is_used in zip(sources, used, strict=True) if is_used]
+    with _by_first_names(firsts, wanted):
+        found = iter(derivative(results, incoming, wanted, is_grads_batched))
+    made = [next(found) if is_used else None for is_used in used]
     if not create_graph:
         made = [one if one is None else one.detach() for one in made]
     if materialize_grads:
-        made = [
-            torch.zeros_like(one) if gradient is None else gradient
-            for one, gradient in zip(sources, made, strict=True)
-        ]
+        pairs = zip(sources, made, strict=True)
+        made = [torch.zeros_like(one) if found is None else found for one, found in pairs]
     return tuple(made)
 
 
-def _incoming(results: Sequence[Tensor], given: Sequence[Tensor | None]) -> list[Tensor]:
-    """Return the gradients of `results`; those of numbers may be left to be 1, as in PyTorch."""
+@contextmanager
+def _by_first_names(firsts: WeakTensorKeyDictionary, sources: Sequence[Tensor]) -> Iterator[None]:
+    """Let `sources` be called what they were when they were made, or written, while recording.
+
+    An operator may return the tensor that it takes (`x.float()`), which is called after it from
+    there on. What has read the tensor before depends on it too.
+    """
+    tracer = getattr(proxy_tensor.get_proxy_mode(), "tracer", None)
+    tracker: Any = {} if tracer is None else tracer.tensor_tracker
+    names = {id(one): tracker[one] for one in sources if one in tracker and one in firsts}
+    for one in sources:
+        if id(one) in names:
+            tracker[one] = firsts[one]
+    try:
+        yield
+    finally:
+        for one in sources:
+            if id(one) in names:
+                tracker[one] = names[id(one)]
+
+
+def _incoming(
+    results: Sequence[Tensor], given: Sequence[Tensor | None], *, batched: bool
+) -> list[Tensor]:
+    """Return the gradients of `results`; those of numbers may be left to be 1, as in PyTorch.
+
+    They have one more axis in front if they are `batched`.
+    """
     if len(given) != len(results):
         raise RuntimeError(f"got {len(results)} tensors and {len(given)} gradients")
     for result, gradient in zip(results, given, strict=True):
-        if gradient is None and result.numel() != 1:
+        if gradient is None and (result.numel() != 1 or batched):
             raise RuntimeError("grad can be implicitly created only for scalar outputs")
-        if gradient is not None and gradient.shape != result.shape:
+        if gradient is not None and gradient.shape[int(batched) :] != result.shape:
             raise RuntimeError(
                 f"Mismatch in shape: grad_output has a shape of {[*gradient.shape]} and output "
                 f"has a shape of {[*result.shape]}."
@@ -115,14 +153,14 @@ def _used(results: Sequence[Tensor], sources: Sequence[Tensor], *, lenient: bool
             raise RuntimeError(f"{what} does not require grad and does not have a grad_fn")
     with _disable_current_modes():
         ends = [get_gradient_edge(one) for one in results]
-        reached = {(edge.node, edge.output_nr) for edge in ends}
-        left = [edge.node for edge in ends]
-        while left:
-            for node, number in left.pop().next_functions:
-                if node is not None and (node, number) not in reached:
-                    reached.add((node, number))
-                    left.append(node)
         edges = [get_gradient_edge(one) for one in sources]
+    reached = {(edge.node, edge.output_nr) for edge in ends}
+    left = [edge.node for edge in ends]
+    while left:
+        for edge in left.pop().next_functions:
+            if edge[0] is not None and edge not in reached:
+                reached.add(edge)
+                left.append(edge[0])
     used = [(edge.node, edge.output_nr) in reached for edge in edges]
     if not all(used) and not lenient:
         raise RuntimeError(

@@ -30,7 +30,12 @@ from torch.utils import checkpoint
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.modules.guards import ADVICE
-from sambac.frontend.torch.own_operators import incoming_gradient, own_gradient
+from sambac.frontend.torch.own_operators import (
+    DERIVATIVE,
+    VARIABLE,
+    incoming_gradient,
+    own_gradient,
+)
 from sambac.frontend.torch.packaged_operators import ROWS_IN_GROUPS
 from sambac.frontend.torch.patching import replaced
 
@@ -44,7 +49,9 @@ _CONTROL_FLOW = frozenset(
 """Where PyTorch makes an autograd.Function of what is recorded as an operator of its own."""
 
 
-_WITHOUT_METHODS = frozenset({".".join((*ROWS_IN_GROUPS, "default")), "sambac.derivative.default"})
+_WITHOUT_METHODS = frozenset(
+    {".".join((*ROWS_IN_GROUPS, "default")), str(DERIVATIVE), str(VARIABLE)}
+)
 """Operators whose backward methods nobody needs: what they become is differentiated."""
 
 
@@ -91,7 +98,8 @@ class _FunctionRecorder:
 
     def transformed(self, kind: type, *args: Any, **named: Any) -> object:
         """Apply a function inside torch.vmap or the like, where it cannot be recorded."""
-        if get_ident() != self.thread or self.inside:
+        found = str(_registered(sys._getframe(2)))
+        if get_ident() != self.thread or self.inside or found in _WITHOUT_METHODS:
             return self.call(kind, *args, **named)
         raise self._refusal(kind, "is called inside torch.vmap or another transform of torch.func")
 

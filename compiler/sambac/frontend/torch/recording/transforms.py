@@ -1,0 +1,116 @@
+"""Derivatives that transforms of torch.func take (grad, vjp, jvp, jacrev, jacfwd, hessian).
+
+PyTorch wraps the tensors that a function is differentiated by, and no recording knows what is
+wrapped. Here the function is given variables, which are tensors like any other:
+
+    grad(f)(x)        ->  v = variable(x);  derivative([f(v)], [1], [v])
+    jvp(f, x, t)      ->  g = derivative([f(v)], [w], [v]);  derivative([g], [t], [w])
+
+Inside of vmap these two operators know their axis (see `own_operators`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._functorch import (
+    CVmapInterpreterPtr,
+    TransformType,
+    get_interpreter_stack,
+    is_batchedtensor,
+)
+from torch._functorch import eager_transforms, predispatch
+from torch.utils import _pytree as pytree
+
+from sambac.frontend.torch.own_operators import derivative, variable
+from sambac.frontend.torch.patching import replaced
+
+
+@contextmanager
+def transforms() -> Iterator[None]:
+    """Record derivatives that transforms take meanwhile. What other threads do is theirs."""
+    here = get_ident()
+
+    def chosen(before: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return (own if get_ident() == here else before)(*args, **kwargs)
+
+        return call
+
+    with ExitStack() as stack:
+        for name, own in _OWN.items():
+            before = getattr(eager_transforms, name)
+            stack.enter_context(replaced(eager_transforms, name, chosen(before, own)))
+        yield
+
+
+def _gradients(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    grad_outputs: Sequence[Tensor] | None = None,
+    retain_graph: bool = False,
+    create_graph: bool = True,
+) -> tuple[Tensor, ...]:
+    incoming = [torch.ones_like(one) for one in outputs] if grad_outputs is None else grad_outputs
+    found = derivative([*outputs], [*incoming], [*inputs], False)
+    return tuple(found if create_graph else [one.detach() for one in found])
+
+
+def _variables(values: Any, level: int = 0) -> Any:
+    """Return variables for all tensors in `values`; inside of vmap each place has its own."""
+    one = torch.ones(())
+    for interpreter in get_interpreter_stack() or ():
+        if interpreter.key() == TransformType.Vmap:
+            size = CVmapInterpreterPtr(interpreter).batchSize()
+            one = one.unsqueeze(0).expand(size, *one.shape)
+            one = predispatch._add_batch_dim(one, 0, interpreter.level())
+
+    def made(x: Tensor) -> Tensor:
+        return variable(x * one.to(x.dtype) if is_batchedtensor(one) else x)
+
+    return pytree.tree_map_only(Tensor, made, values)
+
+
+def _as_they_are(values: Any, level: int | None = None) -> Any:
+    return values
+
+
+def _jvp(
+    function: Callable[..., Any],
+    primals: Any,
+    tangents: Any,
+    argnums: Any = None,
+    *,
+    strict: bool = False,
+    has_aux: bool,
+) -> tuple[Any, ...]:
+    """Return what `torch.func.jvp` does: what gradients are linear in, differentiated by it."""
+    given = _variables(primals)
+    sources = given if argnums is None else eager_transforms._slice_argnums(given, argnums)
+    flat, form = pytree.tree_flatten(sources)
+    directions, other = pytree.tree_flatten(tangents)
+    if form != other:
+        raise RuntimeError("jvp expects primals and tangents of the same structure")
+    returned = function(*given)
+    result, *aux = returned if has_aux else (returned,)
+    outputs, structure = pytree.tree_flatten(result)
+    weights = [variable(torch.zeros_like(one)) for one in outputs]
+    linear = derivative(outputs, weights, flat, False)
+    pushed = derivative(linear, directions, weights, False)
+    return (result, pytree.tree_unflatten(pushed, structure), *aux)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "grad_increment_nesting": lambda: nullcontext(0),
+    "_wrap_all_tensors": _variables,
+    "_create_differentiable": _as_they_are,
+    "_undo_create_differentiable": _as_they_are,
+    "_autograd_grad": _gradients,
+    "_jvp_with_argnums": _jvp,
+}
+"""What takes the place of functions of PyTorch's."""
