@@ -129,18 +129,6 @@ def test_what_is_raised_is_not_logged_too(module: nn.Module, heard: list[str]) -
     assert logging.getLogger("torch").level == before
 
 
-class _Force(nn.Module):
-    """The slope of an energy, as models of molecules return it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.energy = nn.Linear(4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = x.requires_grad_()
-        return torch.autograd.grad(self.energy(x).tanh().sum(), x)[0]
-
-
 class _Converted(nn.Module):
     """A layer that forward converts, or what else `change` does to it."""
 
@@ -178,13 +166,6 @@ def test_a_layer_is_converted_to_what_it_is() -> None:
             r"float\(\) or int\(\); .item\(\), as for a log, can",
         ),
         (Lambda(lambda x: x if x.norm() > 0 else -x), "its control flow depends on the values"),
-        (_Force(), r"takes derivatives inside forward \(autograd.grad\), which cannot be"),
-        (Lambda(torch.func.grad(torch.sum)), r"takes derivatives inside forward \(torch.func\)"),
-        (Lambda(torch.func.jacrev(torch.sin)), r"takes derivatives inside forward \(torch.func\)"),
-        (
-            Lambda(lambda x: torch.vmap(torch.func.grad(lambda row: (row * x[0]).sum()))(x)),
-            r"takes derivatives inside forward \(torch.func\)",
-        ),
         (
             Lambda(lambda x: torch.vmap(lambda i: x[i])(torch.arange(2))),
             r"torch.vmap indexes with a tensor, .* let it be x.index_select\(0, i.reshape\(1\)\)",

@@ -243,23 +243,3 @@ def test_questions_of_other_values_are_refused(
 
     with pytest.raises(CompileError, match=why):
         training_source(nn.Sequential(nn.Linear(6, 6), Asking()), _X)
-
-
-def _slope(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    found: torch.Tensor = torch.func.jvp(function, (x,), (torch.ones_like(x),))[1]
-    return found
-
-
-def test_derivatives_of_derivatives_are_refused_in_a_sentence() -> None:
-    """PyTorch records them, with tensors of its own as constants, which have no memory."""
-
-    class Curved(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(6, 6)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return _slope(lambda y: _slope(lambda z: self.layer(z).sin(), y), x).sum()
-
-    with pytest.raises(CompileError, match=r"^Curved takes derivatives inside forward \(torch\.f"):
-        compile(Curved(), CompileOptions(train=True), inputs=(_X,))

@@ -261,7 +261,6 @@ _WRITTEN = "changes a tensor in place .* where gradients are off"
     [
         (_hooked, "hook on a tensor"),
         (_differentiated, r"derivatives inside forward \(autograd\.backward"),
-        (lambda x: torch.func.grad(torch.sum)(x) + x, r"inside forward \(autograd\.grad"),
         (_off(torch.inference_mode()), r"inference_mode, .* use torch\.no_grad"),
         (_off(torch.autocast("cpu", torch.bfloat16), torch.no_grad()), _AUTOCAST),
         (_set_off_inside_autocast, _AUTOCAST),

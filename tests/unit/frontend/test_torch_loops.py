@@ -11,6 +11,7 @@ from near import assert_near, exactly
 from torch import nn
 from torch._higher_order_ops import map as map_rows
 from torch._higher_order_ops.scan import scan
+from torch_runs import run_training, training_source
 
 import sambarun
 from sambac import SGD, CompileOptions, compile
@@ -153,10 +154,18 @@ def test_what_pytorch_does_not_loop_is_told(
         compile(_Cell(loop), inputs=(_X,))
 
 
-def test_derivatives_that_a_module_takes_itself_are_refused_as_before() -> None:
+@pytest.mark.parametrize("train", [True, False])
+def test_derivatives_of_loops_that_train(train: bool) -> None:
+    """Those of the written-out loop; a program that evaluates has the loop, and is refused."""
+
     def derived(cell: _Cell, x: torch.Tensor) -> torch.Tensor:
         out = _scanned(cell, x)
         return torch.autograd.grad(out, cell.w, create_graph=True)[0].sum() + out
 
-    with pytest.raises(CompileError, match=r"takes derivatives inside forward \(autograd.grad\)"):
-        compile(_Cell(derived), CompileOptions(train=True), inputs=(_X,))
+    module = _Cell(derived)
+    if not train:
+        with pytest.raises(CompileError, match="derivative of scan, which cannot be recorded"):
+            compile(module, inputs=(_X,))
+        return
+    found = run_training(training_source(module, _X), _X)["output"]
+    assert_near(found, exactly(module)(exactly(_X)).detach().numpy())

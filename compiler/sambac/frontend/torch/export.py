@@ -48,8 +48,8 @@ from .errors import refusal
 from .programs.expansion import decomposed_once
 from .programs.fitting import compared_in_their_types, numbers_in_float64
 from .programs.forms import require_forms
-from .programs.views import views_of_any_strides
 from .programs.names import kept_names, name_outputs, new_names
+from .programs.views import views_of_any_strides
 from .programs.writes import Results
 from .shortcuts import promoted_where_types_differ, rules_where_they_begin
 from .states import ModuleStates, has_no_content

@@ -107,7 +107,9 @@ def _(
     """Gradients at each place of the axis, of what does not depend on other places of it."""
     of_results, of_incoming, of_sources, _ = dims
     size, at = info.batch_size, int(batched)
-    if all(dim == 0 for dim in of_sources):  # each a variable that was made inside of vmap, with its axis in front
+    if all(
+        dim == 0 for dim in of_sources
+    ):  # each a variable that was made inside of vmap, with its axis in front
         found = derivative(
             [_moved(one, dim, 0, size) for one, dim in zip(results, of_results, strict=True)],
             [_moved(one, dim, at, size) for one, dim in zip(incoming, of_incoming, strict=True)],
@@ -132,5 +134,7 @@ def _moved(x: Tensor, dim: int | None, at: int, size: int) -> Tensor:
     return x.unsqueeze(at).expand(*x.shape[:at], size, *x.shape[at:])
 
 
+INCOMING = torch.ops.sambac.incoming_gradient.default
+OWN = torch.ops.sambac.own_gradient.default
 DERIVATIVE = torch.ops.sambac.derivative.default
 VARIABLE = torch.ops.sambac.variable.default

@@ -12,30 +12,38 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from contextlib import nullcontext
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._guards import detect_fake_mode
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.func import functionalize
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
-from sambac.frontend.torch.own_operators import DERIVATIVE, VARIABLE
+from sambac.frontend.torch.own_operators import DERIVATIVE, OWN, VARIABLE
 
-from .views import views_of_any_strides
+from .again import arguments, own_results, require_plain, run_again
 from .names import renamed
-from .repeatedly import BACKWARD, FORWARD
+from .repeatedly import BACKWARD
+from .views import views_of_any_strides
 
 _aten = torch.ops.aten
 _DETACH = _aten.detach.default
-_DROPOUT = _aten.dropout.default
+_DROPOUTS = frozenset({_aten.dropout.default, _aten.native_dropout.default})
 _DRAWS = torch.Tag.nondeterministic_seeded
+_NOISE = frozenset({
+    *(_aten.rand_like, _aten.randn_like, _aten.randint_like, _aten.bernoulli, _aten.exponential),
+    *(_aten.uniform, _aten.normal, _aten.geometric, _aten.cauchy, _aten.log_normal),
+    *(_aten.poisson, _aten.normal_functional),
+})  # fmt: skip
+"""Operators whose results depend on nothing that could be differentiated."""
 
 
 def without_derivatives(program: ExportedProgram, name: str) -> ExportedProgram:
@@ -52,6 +60,7 @@ def without_derivatives(program: ExportedProgram, name: str) -> ExportedProgram:
     taken = _taken(program.graph)
     if not taken:
         return program
+    _spell_dropouts(program.graph)
     for node in taken:
         try:
             _write_out(node)
@@ -82,7 +91,8 @@ def _taken(graph: fx.Graph) -> list[fx.Node]:
 class _Part:
     """What lies between `sources` and `results`: `nodes` in their order, which read `others` too.
 
-    Sources that depend on others of them are among the nodes; `roots` are the rest.
+    Sources that depend on others of them are among the nodes; `roots` are the rest. Results of
+    functions with a backward method of their own are among the others, too.
     """
 
     results: Sequence[fx.Node]
@@ -98,7 +108,7 @@ class _Part:
         depend = set(sources)
         roots = []
         for node in graph.nodes:
-            begins = node.target is _DETACH or depend.isdisjoint(node.all_input_nodes)
+            begins = _ends_gradients(node) or depend.isdisjoint(node.all_input_nodes)
             if not begins:
                 depend.add(node)
             elif node in depend:
@@ -109,43 +119,71 @@ class _Part:
                 wanted.update(node.all_input_nodes)
         nodes = [one for one in graph.nodes if one in depend & wanted and one not in roots]
         read = {one for node in nodes for one in node.all_input_nodes}.union(results)
-        return cls(results, sources, roots, nodes, [*read.difference(nodes, roots)])
+        made = [item for node in nodes if node.target is OWN for item in own_results(node)]
+        return cls(results, sources, roots, nodes, [*read.difference(nodes, roots), *made])
+
+
+def _ends_gradients(node: fx.Node) -> bool:
+    """Tell whether what a node gives has no gradient, though it reads what may have one."""
+    if node.target is operator.getitem:
+        return _ends_gradients(node.all_input_nodes[0])
+    packet = getattr(node.target, "overloadpacket", None)
+    return node.target is _DETACH or packet in _NOISE or _drops(node)
+
+
+def _drops(node: fx.Node) -> bool:
+    return node.target in _DROPOUTS and bool(node.args[2])
 
 
 def _write_out(taken: fx.Node) -> None:
     """Put the operators of a derivative in the place of it."""
-    results, incoming, sources, batched = taken.args
-    _spell_dropouts(_Part.between(results, sources).nodes)
+    results, incoming, sources, batched = arguments(taken)
     part = _Part.between(results, sources)
+    require_plain(part.nodes)
     given = (*part.roots, *part.others, *incoming)
     traced = _traced(part, given, batched=batched)
+    _require_no_draws(traced)
     stands = dict(zip(traced.find_nodes(op="placeholder"), given, strict=True))
     graph = taken.graph
     with graph.inserting_before(taken):
         for node in traced.nodes:
-            if node.target is _DETACH:  # what the engine keeps, and no stop
-                stands[node] = stands[node.args[0]]
-            elif node.op == "call_function":
+            if node.op == "call_function":
                 stands[node] = graph.node_copy(node, stands.__getitem__)
                 stands[node].meta = {**taken.meta, "val": node.meta["val"]}
-    gradients = [stands[one] for one in traced.output_node().args[0]]
+    (made,) = arguments(traced.output_node())
     for user in [*taken.users]:
-        user.replace_all_uses_with(gradients[user.args[1]])
+        user.replace_all_uses_with(stands[made[arguments(user)[1]]])
         graph.erase_node(user)
     graph.erase_node(taken)
 
 
-def _spell_dropouts(nodes: Sequence[fx.Node]) -> None:
+def _require_no_draws(traced: fx.Graph) -> None:
+    """Raise `CompileError` for random numbers, which would be others than those of the results."""
+    for node in traced.nodes:
+        if isinstance(node.target, OpOverload) and _DRAWS in node.target.tags:
+            raise CompileError(
+                f"forward takes the derivative of what draws random numbers ({node.target}); draw "
+                "them apart, as by dropout of ones, and multiply with them"
+            )
+
+
+def _spell_dropouts(graph: fx.Graph) -> None:
     """Let dropouts be products with masks, which are the same ones forward and backward."""
-    for node in nodes:
-        if node.target is not _DROPOUT or not node.args[2]:
-            continue
-        x, *settings = node.args
-        with node.graph.inserting_before(node):
-            ones = node.graph.call_function(_aten.ones_like.default, (x,))
-            mask = node.graph.call_function(_DROPOUT, (ones, *settings))
-        ones.meta = mask.meta = dict(node.meta)
-        node.target, node.args = _aten.mul.Tensor, (x, mask)
+    for node in filter(_drops, tuple(graph.nodes)):
+        x, *settings = arguments(node)
+        with graph.inserting_before(node):
+            ones = graph.call_function(_aten.ones_like.default, (x,))
+        node.args = (ones, *settings)
+        ones.meta = {**node.meta, "val": x.meta["val"]}
+        if node.target is _aten.native_dropout.default:
+            masks = [user for user in node.users if user.args[1] == 0]
+        else:
+            masks = [node]
+        for mask in masks:
+            with graph.inserting_after(mask):
+                product = graph.call_function(_aten.mul.Tensor, (x, mask))
+            product.meta = dict(mask.meta)
+            mask.replace_all_uses_with(product, delete_user_cb=partial(operator.ne, product))
 
 
 def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph:
@@ -154,30 +192,29 @@ def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph
     def derived(*values: Any) -> list[Tensor]:
         with torch.enable_grad():
             known = dict(zip(given, values, strict=False))
-            for root in part.roots:
-                known[root] = known[root].detach().requires_grad_()
-            for node in part.nodes:
-                args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
-                known[node] = FORWARD.get(node.target, node.target)(*args, **kwargs)
-                _require_derivative(node, known)
-            ends = [known[one] for one in part.results]
-            incoming = values[len(part.roots) + len(part.others) :]
-            pairs = [pair for pair in zip(ends, incoming, strict=True) if pair[0].requires_grad]
-            starts = [known[one] for one in part.sources]
-            gradients: tuple[Tensor, ...] = torch.autograd.grad(
-                [end for end, _ in pairs],
-                starts,
-                [gradient for _, gradient in pairs],
-                allow_unused=True,
-                is_grads_batched=batched,
-                materialize_grads=True,
-            ) if pairs else [torch.zeros_like(one) for one in starts]
+            known.update({root: known[root].detach().requires_grad_() for root in part.roots})
+            run_again(part.nodes, known)
+        incoming = values[len(part.roots) + len(part.others) :]
+        ends = [known[one] for one in part.results]
+        pairs = [pair for pair in zip(ends, incoming, strict=True) if pair[0].requires_grad]
+        starts = [known[one] for one in part.sources]
+        if not pairs:
+            return [torch.zeros_like(one) for one in starts]
+        gradients: tuple[Tensor, ...] = torch.autograd.grad(
+            [end for end, _ in pairs],
+            starts,
+            [gradient for _, gradient in pairs],
+            is_grads_batched=batched,
+            allow_unused=True,
+            materialize_grads=True,
+        )
         return [*gradients]
 
     mode = detect_fake_mode([node.meta.get("val") for node in given])
     with mode or nullcontext(), views_of_any_strides():
         values = [_like(node.meta["val"]) for node in given]
         made = make_fx(derived, decomposition_table=_table())(*values)
+        made.graph.eliminate_dead_code()
         made = make_fx(functionalize(made))(*values)
     made.graph.eliminate_dead_code()
     graph: fx.Graph = made.graph
@@ -189,10 +226,6 @@ def _like(value: object) -> object:
     if not isinstance(value, Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-
-
-def _require_derivative(node: fx.Node, known: Mapping[fx.Node, object]) -> None:
-    pass
 
 
 @cache

@@ -35,8 +35,8 @@ from .masked.selections import SELECTIONS
 from .neighbours import NEIGHBOURS
 from .pairs import on_parts
 from .regions import without_regions
-from .views import views_of_any_strides
 from .transcription import transcribed
+from .views import views_of_any_strides
 
 _INSTANCE_NORM = torch.ops.aten.instance_norm.default
 _OPENING = (

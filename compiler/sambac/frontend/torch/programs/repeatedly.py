@@ -19,17 +19,27 @@ from torch import Tensor
 from torch._decomp import decomposition_table
 from torch.nn import functional
 
-from sambac.frontend.torch.own_operators import VARIABLE
+from sambac.errors import CompileError
+from sambac.frontend.torch.own_operators import INCOMING, VARIABLE
 
 _aten = torch.ops.aten
 
 _Formulas = Mapping[Any, Callable[..., Any]]
 
 
-def _standardized(x: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+def _no_gradient(y: Tensor, number: int) -> Tensor:
+    """What stands for a gradient that is to come."""
+    return torch.zeros_like(y)
+
+
+def _unchecked(*_: object, **__: object) -> None:
+    """What has been checked once."""
+
+
+def _standardized(x: Tensor, axes: list[int], eps: float) -> Tensor:
     """Return `x` of mean 0 and variance 1 over `axes`."""
     centered = x - x.mean(axes, keepdim=True)
-    return centered * (centered.square().mean(axes, keepdim=True) + eps).rsqrt()
+    return centered.div((centered.square().mean(axes, keepdim=True) + eps).sqrt())
 
 
 def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
@@ -53,32 +63,24 @@ def _layer_norm(
     return _scaled(_standardized(x, [*range(-len(shape), 0)], eps), weight, bias)
 
 
-def _batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    mean: Tensor | None,
-    variance: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Tensor:
+def _batch_norm(x: Tensor, weight: Any, bias: Any, *statistics: Any) -> Tensor:
+    """A normalisation whose `statistics` are a mean, a variance, training, momentum and eps."""
+    mean, variance, training, _, eps, *_ = statistics
     if training or mean is None or variance is None:
         made = _standardized(x, [0, *range(2, x.dim())], eps)
     else:
-        made = (x - _of_channels(x, mean)) * (_of_channels(x, variance) + eps).rsqrt()
+        made = (x - _of_channels(x, mean)) / (_of_channels(x, variance) + eps).sqrt()
     return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
 
 
 def _batch_norm_alone(*given: Any) -> tuple[Tensor]:
     """What a normalisation returns in front of its statistics."""
-    return (_batch_norm(*given, True),)
+    return (_batch_norm(*given),)
 
 
 def _batch_norm_that_evaluates(*given: Any) -> tuple[Tensor]:
     *operands, momentum, eps = given
-    return (_batch_norm(*operands, False, momentum, eps, True),)
+    return (_batch_norm(*operands, False, momentum, eps),)
 
 
 def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -112,7 +114,27 @@ def _group_norm(
 
 def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     axes = [axis for axis in range(v.dim()) if axis != dim] if dim != -1 else [*range(v.dim())]
-    return v * (g / torch.linalg.vector_norm(v, 2, axes, keepdim=True))
+    length: Tensor = torch.linalg.vector_norm(v, 2, axes, keepdim=True)
+    return v * (g / length)
+
+
+def _dropping(what: str) -> CompileError:
+    return CompileError(
+        f"forward takes the derivative of {what} with dropout, whose masks no recording has; let "
+        "it have none, or write it with dropouts of its own"
+    )
+
+
+def _recurrent(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyTorch's formula of a recurrent layer, which forgets dropout between layers."""
+
+    def run(x: Tensor, states: Any, weights: Any, *settings: Any) -> Any:
+        _, _, dropout, train, *_ = settings
+        if dropout and train:
+            raise _dropping("a recurrent layer")
+        return formula(x, states, weights, *settings)
+
+    return run
 
 
 def _attention(
@@ -127,7 +149,7 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     if dropout_p:
-        raise NotImplementedError("attention with dropout is differentiated inside forward")
+        raise _dropping("attention")
     math = _aten._scaled_dot_product_attention_math
     settings = {"scale": scale, "enable_gqa": enable_gqa}
     result: Tensor = math(query, key, value, attn_mask, 0.0, is_causal, **settings)[0]
@@ -135,8 +157,8 @@ def _attention(
 
 
 def _distances(x: Tensor, y: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Tensor:
-    apart = x.unsqueeze(-2) - y.unsqueeze(-3)
-    return torch.linalg.vector_norm(apart, p, dim=-1)
+    apart: Tensor = torch.linalg.vector_norm(x.unsqueeze(-2) - y.unsqueeze(-3), p, dim=-1)
+    return apart
 
 
 def _average_pool(
@@ -150,7 +172,10 @@ def _average_pool(
 ) -> Tensor:
     """The means of windows, of as many axes as `size` has."""
     if ceil_mode:
-        raise NotImplementedError("a pooling with ceil_mode is differentiated inside forward")
+        raise CompileError(
+            "forward takes the derivative of an average pooling with ceil_mode, which cannot be "
+            "recorded; pad what it pools instead"
+        )
     axes = len(size)
 
     def summed(values: Tensor) -> Tensor:
@@ -193,9 +218,10 @@ def _pad(x: Tensor, padding: Sequence[int], mode: str = "constant", value: Any =
     return padded
 
 
+_RECURRENT = (_aten.lstm.input, _aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input)
+
 _KNOWN = frozenset({
-    *(_aten.lstm, _aten.gru, _aten.rnn_tanh, _aten.rnn_relu, _aten.grid_sampler_2d),
-    *(_aten.upsample_nearest1d, _aten.upsample_nearest2d),
+    *(_aten.grid_sampler_2d, _aten.upsample_nearest1d, _aten.upsample_nearest2d),
     *(_aten.upsample_nearest3d, _aten._upsample_nearest_exact1d, _aten._upsample_nearest_exact2d),
     *(_aten._upsample_nearest_exact3d, _aten.upsample_linear1d, _aten.upsample_bilinear2d),
     *(_aten.upsample_trilinear3d, _aten.upsample_bicubic2d, _aten._upsample_bilinear2d_aa),
@@ -205,10 +231,13 @@ _KNOWN = frozenset({
 
 FORWARD: _Formulas = MappingProxyType({
     VARIABLE: torch.clone,
+    _aten._assert_tensor_metadata.default: _unchecked,
+    INCOMING: _no_gradient,
+    **{op: _recurrent(decomposition_table[op]) for op in _RECURRENT},
     **{
         op: decomposition_table[op]
         for packet in _KNOWN
-        for op in map(partial(getattr, packet), packet.overloads())
+        for op in map(partial(getattr, packet), packet._overload_names)
         if op in decomposition_table
     },
     _aten.layer_norm.default: _layer_norm,
@@ -235,19 +264,10 @@ FORWARD: _Formulas = MappingProxyType({
 
 
 def _convolution_backward(
-    gradient: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Sequence[int] | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-    wanted: Sequence[bool],
+    gradient: Tensor, x: Tensor, weight: Tensor, bias_sizes: Any, *settings: Any
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of a convolution, by convolutions (torch.nn.grad has those of plain ones)."""
+    stride, padding, dilation, transposed, _, groups, wanted = settings
     axes, spatial = len(stride), range(2, x.dim())
     of_x = of_weight = of_bias = None
     if wanted[0]:
@@ -259,8 +279,8 @@ def _convolution_backward(
             for at in range(axes)
         ]
         more = [0] * axes if transposed else [x.shape[2 + at] - reached[at] for at in range(axes)]
-        settings = (stride, padding, dilation, not transposed, more, groups)
-        of_x = _aten.convolution(gradient, weight, None, *settings)
+        back = (stride, padding, dilation, not transposed, more, groups)
+        of_x = _aten.convolution(gradient, weight, None, *back)
     if wanted[1]:
         inner, outer = (gradient, x) if transposed else (x, gradient)
         of_weight = _filters(inner, outer, weight, (stride, padding, dilation), groups)
@@ -281,33 +301,28 @@ def _filters(
     A convolution of what is read, whose filters are the gradients, each group on its own channels.
     """
     stride, padding, dilation = settings
-    read = inner.unflatten(1, (groups, -1)).transpose(0, 2).flatten(1, 2)  # [C, G*N, ...]
+    parts = inner.reshape(inner.shape[0], groups, -1, *inner.shape[2:])
+    read = parts.transpose(0, 2).flatten(1, 2)  # [C, G*N, ...]
     slid = outer.transpose(0, 1)  # [M, N, ...]
     none = [0] * len(stride)
-    found = _aten.convolution(read, slid, None, dilation, padding, stride, False, none, groups)
+    found: Tensor = _aten.convolution(
+        read, slid, None, dilation, padding, stride, False, none, groups
+    )
     for axis, length in enumerate(weight.shape[2:], 2):  # what no stride reached
         found = found.narrow(axis, 0, length)
     return found.transpose(0, 1)
 
 
-def _largest_backward(
-    gradient: Tensor,
-    x: Tensor,
-    size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
-    indices: Tensor,
-) -> Tensor:
+def _largest_backward(gradient: Tensor, x: Tensor, size: Sequence[int], *settings: Any) -> Tensor:
     """The gradients of a pooling added up where the largest were."""
-    axes = len(size)
+    axes, indices = len(size), settings[-1]
     flat = torch.zeros_like(x).flatten(-axes)
     summed = flat.scatter_add(-1, indices.flatten(-axes), gradient.flatten(-axes))
     return summed.reshape(x.shape)
 
 
 BACKWARD: _Formulas = MappingProxyType({
+    _aten.detach.default: _aten.alias.default,  # what PyTorch keeps is no end of gradients
     _aten.empty.memory_format: _made,
     _aten.empty_permuted.default: _made,
     _aten.convolution_backward.default: _convolution_backward,

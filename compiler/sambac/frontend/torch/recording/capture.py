@@ -50,6 +50,7 @@ from sambac.frontend.torch.modules.memory import Before, Told, called_afresh
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.patching import quiet, replaced
+from sambac.frontend.torch.programs.derivatives import takes_derivatives
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import ctc_loss
@@ -77,12 +78,24 @@ def capture(
     mode (a frozen BatchNorm) stay there. The module is not changed. Raises `CompileError` where
     its code cannot be recorded.
     """
-    name = module_name(module)
     example = on_the_host(example)
     if training:
         _require_trainable(module)
-    guard = refusing_hooks(name) if training else naming_derivatives(name)
-    own = own_gradients(name) if training else nullcontext()
+        return _captured(module, example, training=True, differentiates=True)
+    program, told = _captured(module, example, training=False, differentiates=False)
+    if not takes_derivatives(program):
+        return program, told
+    require_no_hooks(module)
+    return _captured(module, example, training=False, differentiates=True)
+
+
+def _captured(
+    module: torch.nn.Module, example: Example, *, training: bool, differentiates: bool
+) -> tuple[ExportedProgram, Told]:
+    """Do so; what changes gradients is recorded, or refused, if it `differentiates`."""
+    name = module_name(module)
+    guard = refusing_hooks(name) if differentiates else naming_derivatives(name)
+    own = own_gradients(name) if differentiates else nullcontext()
     finite, checks = _FiniteNumbers(name), PassedChecks(name)
     with _mode(module, training), torch.enable_grad(), asking() as asked:
         try:

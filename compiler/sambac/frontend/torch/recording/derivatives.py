@@ -12,14 +12,15 @@ torch.func take their derivatives in the same way (see `transforms`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
-from torch import Tensor
-from torch._ops import OpOverload
+from torch import Tensor, fx
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.autograd.graph import get_gradient_edge
 from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
@@ -28,21 +29,21 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from sambac.frontend.torch.own_operators import derivative
 from sambac.frontend.torch.patching import replaced
 
-from .transforms import transforms
+from .transforms import is_pytorchs, transforms
 
-_PYTORCHS = ("torch._functorch._aot_autograd", "torch._higher_order_ops")
-"""Where PyTorch takes derivatives for itself, as of control flow."""
+_Firsts = WeakKeyDictionary[Any, WeakTensorKeyDictionary]
+"""What tensors were first called in each recording."""
 
 
 @contextmanager
 def derivatives() -> Iterator[None]:
     """Record what is differentiated meanwhile. What other threads do is theirs."""
-    here, before, track = get_ident(), torch.autograd.grad, proxy_tensor.set_proxy_slot
-    firsts = WeakTensorKeyDictionary()
+    here, before = get_ident(), torch.autograd.grad
+    track: Any = proxy_tensor.set_proxy_slot
+    firsts: _Firsts = WeakKeyDictionary()
 
     def grad(*args: Any, **kwargs: Any) -> Any:
-        caller = str(sys._getframe(1).f_globals.get("__name__"))
-        if get_ident() != here or caller.startswith(_PYTORCHS):
+        if get_ident() != here or is_pytorchs(sys._getframe(1)):
             return before(*args, **kwargs)
         return _grad(firsts, *args, **kwargs)
 
@@ -50,7 +51,8 @@ def derivatives() -> Iterator[None]:
         if get_ident() == here and isinstance(value, Tensor):
             known = tracer.tensor_tracker.get(value)
             if known is None or _is_written(proxy):
-                firsts[value] = proxy
+                names = firsts.setdefault(tracer, WeakTensorKeyDictionary())
+                names[value] = ref(proxy.proxy.node)
         track(value, tracer, proxy)
 
     with (
@@ -68,7 +70,7 @@ def _is_written(proxy: Any) -> bool:
 
 
 def _grad(  # the signature of autograd.grad
-    firsts: WeakTensorKeyDictionary,
+    firsts: _Firsts,
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
@@ -99,24 +101,25 @@ def _grad(  # the signature of autograd.grad
 
 
 @contextmanager
-def _by_first_names(firsts: WeakTensorKeyDictionary, sources: Sequence[Tensor]) -> Iterator[None]:
+def _by_first_names(firsts: _Firsts, sources: Sequence[Tensor]) -> Iterator[None]:
     """Let `sources` be called what they were when they were made, or written, while recording.
 
     An operator may return the tensor that it takes (`x.float()`), which is called after it from
     there on. What has read the tensor before depends on it too.
     """
     tracer = getattr(proxy_tensor.get_proxy_mode(), "tracer", None)
-    tracker: Any = {} if tracer is None else tracer.tensor_tracker
-    names = {id(one): tracker[one] for one in sources if one in tracker and one in firsts}
-    for one in sources:
-        if id(one) in names:
-            tracker[one] = firsts[one]
+    if tracer is None:
+        yield
+        return
+    tracker, first = tracer.tensor_tracker, firsts.get(tracer, WeakTensorKeyDictionary())
+    named = [one for one in sources if one in tracker and one in first]
+    names = [tracker[one] for one in named]
+    for one in named:
+        tracker[one] = proxy_tensor._ProxyTensor(fx.Proxy(first[one](), tracer), None)
     try:
         yield
     finally:
-        for one in sources:
-            if id(one) in names:
-                tracker[one] = names[id(one)]
+        tracker.update(zip(named, names, strict=True))
 
 
 def _incoming(
@@ -154,7 +157,7 @@ def _used(results: Sequence[Tensor], sources: Sequence[Tensor], *, lenient: bool
     with _disable_current_modes():
         ends = [get_gradient_edge(one) for one in results]
         edges = [get_gradient_edge(one) for one in sources]
-    reached = {(edge.node, edge.output_nr) for edge in ends}
+    reached: set[tuple[Any, int]] = {(edge.node, edge.output_nr) for edge in ends}
     left = [edge.node for edge in ends]
     while left:
         for edge in left.pop().next_functions:
@@ -162,9 +165,18 @@ def _used(results: Sequence[Tensor], sources: Sequence[Tensor], *, lenient: bool
                 reached.add(edge)
                 left.append(edge[0])
     used = [(edge.node, edge.output_nr) in reached for edge in edges]
+    if not all(used) and _has_loops():
+        return [True] * len(used)
     if not all(used) and not lenient:
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set "
             "allow_unused=True if this is the desired behavior."
         )
     return used
+
+
+def _has_loops() -> bool:
+    """Tell whether loops are recorded, through which PyTorch sees no gradients meanwhile."""
+    tracer = getattr(proxy_tensor.get_proxy_mode(), "tracer", None)
+    nodes = () if tracer is None else tracer.graph.nodes
+    return any(isinstance(node.target, HigherOrderOperator) for node in nodes)

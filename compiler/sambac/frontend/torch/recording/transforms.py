@@ -11,9 +11,11 @@ Inside of vmap these two operators know their axis (see `own_operators`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from threading import get_ident
+from types import FrameType
 from typing import Any
 
 import torch
@@ -30,6 +32,21 @@ from torch.utils import _pytree as pytree
 from sambac.frontend.torch.own_operators import derivative, variable
 from sambac.frontend.torch.patching import replaced
 
+_PYTORCHS = ("torch._functorch._aot_autograd", "torch._higher_order_ops")
+"""Where PyTorch takes derivatives for itself, as of control flow."""
+
+_BETWEEN = ("torch.", "contextlib")
+"""What may lie between who takes a derivative and where it is taken."""
+
+
+def is_pytorchs(frame: FrameType | None) -> bool:
+    """Tell whether PyTorch itself takes the derivative that is taken in `frame`."""
+    name = _BETWEEN[0]
+    while frame is not None and name.startswith(_BETWEEN) and not name.startswith(_PYTORCHS):
+        name = str(frame.f_globals.get("__name__"))
+        frame = frame.f_back
+    return name.startswith(_PYTORCHS)
+
 
 @contextmanager
 def transforms() -> Iterator[None]:
@@ -38,7 +55,8 @@ def transforms() -> Iterator[None]:
 
     def chosen(before: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            return (own if get_ident() == here else before)(*args, **kwargs)
+            theirs = get_ident() != here or is_pytorchs(sys._getframe(1))
+            return (before if theirs else own)(*args, **kwargs)
 
         return call
 
@@ -71,7 +89,8 @@ def _variables(values: Any, level: int = 0) -> Any:
             one = predispatch._add_batch_dim(one, 0, interpreter.level())
 
     def made(x: Tensor) -> Tensor:
-        return variable(x * one.to(x.dtype) if is_batchedtensor(one) else x)
+        own: Tensor = variable(x * one.to(x.dtype) if is_batchedtensor(one) else x)
+        return own
 
     return pytree.tree_map_only(Tensor, made, values)
 
