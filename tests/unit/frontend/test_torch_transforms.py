@@ -94,6 +94,14 @@ def test_derivatives_are_those_of_pytorch(form: str, tmp_path: Path) -> None:
     require_steps_of_torch(module, tmp_path / "m.pef")
 
 
+def test_a_derivative_that_nobody_takes_is_left_out() -> None:
+    def prepared(w: Tensor, x: Tensor) -> Tensor:
+        value, _ = func.vjp(lambda v: (v @ w).tanh(), x)
+        return value.sum()
+
+    require_values_of_torch(Taking(prepared))
+
+
 def test_pytorch_is_as_it_was() -> None:
     x = torch.ones(3)
     require_values_of_torch(Taking(_of_each_row))

@@ -33,7 +33,7 @@ from .modules.guards import require_dense, require_made, require_python
 from .modules.holders import forgotten_holders, make_inputs_known
 from .modules.inputs import Shapes, arguments_of, example_of, module_name
 from .modules.memory import Told, tell
-from .programs.derivatives import without_derivatives
+from .programs.derivatives.written_out import without_derivatives
 from .programs.draws import (
     leave_generators_out,
     name_draws,

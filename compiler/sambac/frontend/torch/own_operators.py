@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
+from torch.export import ExportedProgram
 
 
 @torch.library.custom_op("sambac::incoming_gradient", mutates_args=())
@@ -138,3 +139,18 @@ INCOMING = torch.ops.sambac.incoming_gradient.default
 OWN = torch.ops.sambac.own_gradient.default
 DERIVATIVE = torch.ops.sambac.derivative.default
 VARIABLE = torch.ops.sambac.variable.default
+
+
+def takes_derivatives(program: ExportedProgram) -> bool:
+    """Tell whether derivatives are taken in `program`."""
+    return any(map(derivatives_of, parts_of(program)))
+
+
+def parts_of(program: ExportedProgram) -> list[fx.GraphModule]:
+    """Return the graph of `program`, and those inside of it."""
+    return [part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
+
+
+def derivatives_of(part: fx.GraphModule) -> list[fx.Node]:
+    """Return where derivatives are taken in a graph, in their order."""
+    return [node for node in part.graph.nodes if node.target is DERIVATIVE]

@@ -21,10 +21,10 @@ from torch.utils import _pytree as pytree
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
+from sambac.frontend.torch.own_operators import takes_derivatives
 from sambac.frontend.torch.patching import quiet
 from sambac.frontend.torch.states import is_complex
 
-from .derivatives import takes_derivatives
 from .deviations import DEVIATIONS
 from .divisors import DIVISORS
 from .draws import UNIFORM

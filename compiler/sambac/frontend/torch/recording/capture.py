@@ -49,8 +49,8 @@ from sambac.frontend.torch.modules.inputs import (
 from sambac.frontend.torch.modules.memory import Before, Told, called_afresh
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
+from sambac.frontend.torch.own_operators import takes_derivatives
 from sambac.frontend.torch.patching import quiet, replaced
-from sambac.frontend.torch.programs.derivatives import takes_derivatives
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import ctc_loss

@@ -27,12 +27,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
-from sambac.frontend.torch.own_operators import DERIVATIVE, OWN, VARIABLE
+from sambac.frontend.torch.own_operators import OWN, VARIABLE, derivatives_of, parts_of
+from sambac.frontend.torch.programs.names import renamed
+from sambac.frontend.torch.programs.views import views_of_any_strides
 
 from .again import arguments, own_results, require_plain, run_again
-from .names import renamed
-from .repeatedly import BACKWARD
-from .views import views_of_any_strides
+from .formulas import BACKWARD
 
 _aten = torch.ops.aten
 _DETACH = _aten.detach.default
@@ -52,39 +52,26 @@ def without_derivatives(program: ExportedProgram, name: str) -> ExportedProgram:
     `name` is what messages call it. Raises `CompileError` for what cannot be differentiated.
     """
     module = program.graph_module
-    if any(_taken(part.graph) for part in _parts(program) if part is not module):
+    taken = derivatives_of(module)
+    if len(taken) < sum(len(derivatives_of(part)) for part in parts_of(program)):
         raise CompileError(
             f"{name} takes derivatives inside torch.cond, scan or map, which cannot be "
             "recorded; take them outside of it"
         )
-    taken = _taken(program.graph)
-    if not taken:
+    variables = program.graph.find_nodes(op="call_function", target=VARIABLE)
+    if not taken and not variables:
         return program
     _spell_dropouts(program.graph)
     for node in taken:
         try:
             _write_out(node)
-        except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+        except (RuntimeError, TypeError, ValueError) as error:  # of PyTorch's formulas
             raise refusal(name, error) from error
-    for node in program.graph.find_nodes(op="call_function", target=VARIABLE):
+    for node in variables:
         node.replace_all_uses_with(node.args[0])
     module.graph.eliminate_dead_code()
     module.recompile()
     return program._update(module, renamed(program.graph_signature, module.graph))
-
-
-def takes_derivatives(program: ExportedProgram) -> bool:
-    """Tell whether derivatives are taken in `program`."""
-    return any(_taken(part.graph) for part in _parts(program))
-
-
-def _parts(program: ExportedProgram) -> list[fx.GraphModule]:
-    """Return the graph of `program`, and those inside of it."""
-    return [part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
-
-
-def _taken(graph: fx.Graph) -> list[fx.Node]:
-    return list(graph.find_nodes(op="call_function", target=DERIVATIVE))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from sambac.frontend.torch.programs.repeatedly import BACKWARD, FORWARD
+from sambac.frontend.torch.programs.derivatives.formulas import BACKWARD, FORWARD
 
 aten = torch.ops.aten
 

@@ -13,7 +13,7 @@ from torch.autograd.function import Function
 from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import OWN
 
-from .repeatedly import FORWARD
+from .formulas import FORWARD
 
 Known = dict[fx.Node, Any]
 """The values of nodes."""
