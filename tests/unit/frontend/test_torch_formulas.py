@@ -134,3 +134,34 @@ def test_gradients_of_the_largest_are_added_up() -> None:
     backward = aten.max_pool2d_with_indices_backward.default
     operands = (_made(*pooled.shape), IMAGE, *settings, places)
     torch.testing.assert_close(BACKWARD[backward](*operands), backward(*operands))
+
+
+EDGES = torch.tensor([-1e4, -200.0, -1.0, 0.0, 1.0, 200.0, 1e4], dtype=torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("backward", "settings"),
+    [
+        (aten.softplus_backward.default, (EDGES, 100, 20)),
+        (aten.softplus_backward.default, (EDGES, 1, 20)),
+        (aten.elu_backward.default, (1.5, 1.0, 1.0, False, EDGES)),
+        (aten.elu_backward.default, (1.67, 1.05, 0.7, False, EDGES)),
+        (aten.elu_backward.default, (1.67, 1.05, 0.7, True, EDGES.clamp(min=-1))),
+        (aten.log_sigmoid_backward.default, (EDGES, EDGES.abs().neg().exp())),
+        (aten.huber_loss_backward.default, (EDGES, 0 * EDGES, 1, 1.0)),
+        (aten.huber_loss_backward.default, (EDGES, 0 * EDGES, 2, 0.5)),
+        (aten.logit_backward.default, (EDGES.sigmoid(), 1e-3)),
+    ],
+)
+def test_gradients_far_from_zero_have_gradients(backward: Any, settings: tuple[Any, ...]) -> None:
+    came = torch.cos(torch.arange(len(EDGES), dtype=torch.float32))
+    operands = [one.double() if isinstance(one, Tensor) else one for one in settings]
+    torch.testing.assert_close(
+        BACKWARD[backward](came, *settings),
+        backward(came.double(), *operands).float(),
+        rtol=1e-5,
+        atol=1e-30,
+    )
+    given = [one.clone().requires_grad_() if isinstance(one, Tensor) else one for one in settings]
+    BACKWARD[backward](came, *given).sum().backward()
+    assert all(one.grad.isfinite().all() for one in given if isinstance(one, Tensor))

@@ -24,6 +24,9 @@ from sambac.frontend.torch.own_operators import INCOMING, VARIABLE
 
 _aten = torch.ops.aten
 
+_MEAN = 1
+"""How PyTorch numbers the mean among the ways to reduce a loss."""
+
 _Formulas = Mapping[Any, Callable[..., Any]]
 
 
@@ -313,6 +316,44 @@ def _filters(
     return found.transpose(0, 1)
 
 
+def _softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
+    """PyTorch's formula has exp(beta * x), which is infinite where the other branch counts."""
+    return torch.where(x * beta > threshold, gradient, gradient * (x * beta).sigmoid())
+
+
+def _elu_backward(
+    gradient: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, x: Tensor
+) -> Tensor:
+    """The same of exp(x), or of what is computed of it."""
+    below = torch.where(x < 0, x, 0)
+    slope = below + alpha * scale if is_result else alpha * scale * (below * input_scale).exp()
+    return gradient * torch.where(x <= 0, input_scale * slope, scale)
+
+
+def _log_sigmoid_backward(gradient: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
+    """PyTorch's formula has |x|, which has no slope at 0."""
+    return gradient * (-x).sigmoid()
+
+
+def _huber_backward(
+    gradient: Tensor, x: Tensor, target: Tensor, reduction: int, delta: float
+) -> Tensor:
+    """The difference within `delta`, which excludes it as PyTorch's next derivative does."""
+    apart = x - target
+    count = x.numel() if reduction == _MEAN else 1
+    return gradient * torch.where(apart.abs() < delta, apart, delta * apart.sign()) / count
+
+
+def _logit_backward(gradient: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """PyTorch's formula divides by 0 at what it leaves out."""
+    if eps is None:
+        inside = (x >= 0) & (x <= 1)
+        return gradient * torch.where(inside, 1 / (x * (1 - x)), torch.nan)
+    inside = (x >= eps) & (x <= 1 - eps)
+    kept = torch.where(inside, x, 0.5)
+    return torch.where(inside, gradient / (kept * (1 - kept)), 0)
+
+
 def _largest_backward(gradient: Tensor, x: Tensor, size: Sequence[int], *settings: Any) -> Tensor:
     """The gradients of a pooling added up where the largest were."""
     axes, indices = len(size), settings[-1]
@@ -326,6 +367,11 @@ BACKWARD: _Formulas = MappingProxyType({
     _aten.empty.memory_format: _made,
     _aten.empty_permuted.default: _made,
     _aten.convolution_backward.default: _convolution_backward,
+    _aten.softplus_backward.default: _softplus_backward,
+    _aten.elu_backward.default: _elu_backward,
+    _aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+    _aten.huber_loss_backward.default: _huber_backward,
+    _aten.logit_backward.default: _logit_backward,
     _aten.max_pool2d_with_indices_backward.default: _largest_backward,
     _aten.max_pool3d_with_indices_backward.default: _largest_backward,
 })  # fmt: skip

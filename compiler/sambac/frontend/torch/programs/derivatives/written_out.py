@@ -88,6 +88,11 @@ class _Part:
     nodes: Sequence[fx.Node]
     others: Sequence[fx.Node]
 
+    @property
+    def tensors(self) -> list[fx.Node]:
+        """Those of `nodes` that are tensors, and computed before."""
+        return [node for node in self.nodes if isinstance(node.meta.get("val"), Tensor)]
+
     @classmethod
     def between(cls, results: Sequence[fx.Node], sources: Sequence[fx.Node]) -> _Part:
         """Return what lies between them."""
@@ -132,12 +137,14 @@ def _write_out(taken: fx.Node) -> None:
     _require_no_draws(traced)
     stands = dict(zip(traced.find_nodes(op="placeholder"), given, strict=True))
     graph = taken.graph
+    (made,) = arguments(traced.output_node())
+    for node, before in zip(made[len(sources) :], part.tensors, strict=True):
+        stands.setdefault(node, before)
     with graph.inserting_before(taken):
         for node in traced.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and node not in stands:
                 stands[node] = graph.node_copy(node, stands.__getitem__)
                 stands[node].meta = {**taken.meta, "val": node.meta["val"]}
-    (made,) = arguments(traced.output_node())
     for user in [*taken.users]:
         user.replace_all_uses_with(stands[made[arguments(user)[1]]])
         graph.erase_node(user)
@@ -174,7 +181,10 @@ def _spell_dropouts(graph: fx.Graph) -> None:
 
 
 def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph:
-    """Return the operators of the derivative, as a graph of what is `given`."""
+    """Return the operators of the derivative, as a graph of what is `given`.
+
+    Behind the gradients it returns what has been computed before, the tensors of `part`.
+    """
 
     def derived(*values: Any) -> list[Tensor]:
         with torch.enable_grad():
@@ -185,8 +195,9 @@ def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph
         ends = [known[one] for one in part.results]
         pairs = [pair for pair in zip(ends, incoming, strict=True) if pair[0].requires_grad]
         starts = [known[one] for one in part.sources]
+        computed = [known[node] for node in part.tensors]
         if not pairs:
-            return [torch.zeros_like(one) for one in starts]
+            return [*(torch.zeros_like(one) for one in starts), *computed]
         gradients: tuple[Tensor, ...] = torch.autograd.grad(
             [end for end, _ in pairs],
             starts,
@@ -195,7 +206,7 @@ def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph
             allow_unused=True,
             materialize_grads=True,
         )
-        return [*gradients]
+        return [*gradients, *computed]
 
     mode = detect_fake_mode([node.meta.get("val") for node in given])
     with mode or nullcontext(), views_of_any_strides():
@@ -215,7 +226,12 @@ def _like(value: object) -> object:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
 
 
+_WHOLE = frozenset({_aten.softplus.default, _aten.elu.default})
+"""Operators whose formulas have infinities where another branch counts."""
+
+
 @cache
 def _table() -> Mapping[Any, Callable[..., object]]:
     """Return what operators become after they are differentiated, once or again."""
-    return {**torch.export.default_decompositions().materialize(), **BACKWARD}
+    table = {**torch.export.default_decompositions().materialize(), **BACKWARD}
+    return {operator: formula for operator, formula in table.items() if operator not in _WHOLE}
