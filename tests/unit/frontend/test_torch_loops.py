@@ -19,15 +19,15 @@ from sambac.errors import CompileError
 from sambac.frontend import load
 from sambac.graph.nodes import all_nodes
 
-_GENERATOR = torch.Generator().manual_seed(0)
-_X = torch.randn(4, 2, 3, generator=_GENERATOR)
+_X = torch.randn(4, 2, 3, generator=torch.Generator().manual_seed(0))
 
 
 class _Cell(nn.Module):
     def __init__(self, loop: Callable[[_Cell, torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
-        self.w = nn.Parameter(torch.randn(3, 3, generator=_GENERATOR) / 2)
-        self.b = nn.Parameter(torch.randn(3, generator=_GENERATOR))
+        drawn = torch.Generator().manual_seed(1)
+        self.w = nn.Parameter(torch.randn(3, 3, generator=drawn) / 2)
+        self.b = nn.Parameter(torch.randn(3, generator=drawn))
         self.first = nn.Parameter(torch.zeros(2, 3))
         self.loop = loop
 

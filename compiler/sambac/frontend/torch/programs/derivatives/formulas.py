@@ -321,10 +321,9 @@ def _softplus_backward(gradient: Tensor, x: Tensor, beta: float, threshold: floa
     return torch.where(x * beta > threshold, gradient, gradient * (x * beta).sigmoid())
 
 
-def _elu_backward(
-    gradient: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, x: Tensor
-) -> Tensor:
+def _elu_backward(gradient: Tensor, alpha: float, scale: float, *settings: Any) -> Tensor:
     """The same of exp(x), or of what is computed of it."""
+    input_scale, is_result, x = settings
     below = torch.where(x < 0, x, 0)
     slope = below + alpha * scale if is_result else alpha * scale * (below * input_scale).exp()
     return gradient * torch.where(x <= 0, input_scale * slope, scale)

@@ -75,7 +75,7 @@ def without_derivatives(program: ExportedProgram, name: str) -> ExportedProgram:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Stretch:
     """What lies between `sources` and `results`: `nodes` in their order, which read `others` too.
 
     Sources that depend on others of them are among the nodes; `roots` are the rest. Results of
@@ -94,7 +94,7 @@ class _Part:
         return [node for node in self.nodes if isinstance(node.meta.get("val"), Tensor)]
 
     @classmethod
-    def between(cls, results: Sequence[fx.Node], sources: Sequence[fx.Node]) -> _Part:
+    def between(cls, results: Sequence[fx.Node], sources: Sequence[fx.Node]) -> _Stretch:
         """Return what lies between them."""
         graph = results[0].graph
         depend = set(sources)
@@ -130,7 +130,7 @@ def _drops(node: fx.Node) -> bool:
 def _write_out(taken: fx.Node) -> None:
     """Put the operators of a derivative in the place of it."""
     results, incoming, sources, batched = arguments(taken)
-    part = _Part.between(results, sources)
+    part = _Stretch.between(results, sources)
     require_plain(part.nodes)
     given = (*part.roots, *part.others, *incoming)
     traced = _traced(part, given, batched=batched)
@@ -180,7 +180,7 @@ def _spell_dropouts(graph: fx.Graph) -> None:
             mask.replace_all_uses_with(product, delete_user_cb=partial(operator.ne, product))
 
 
-def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph:
+def _traced(part: _Stretch, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph:
     """Return the operators of the derivative, as a graph of what is `given`.
 
     Behind the gradients it returns what has been computed before, the tensors of `part`.
@@ -197,7 +197,8 @@ def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph
         starts = [known[one] for one in part.sources]
         computed = [known[node] for node in part.tensors]
         if not pairs:
-            return [*(torch.zeros_like(one) for one in starts), *computed]
+            axes = incoming[0].shape[:1] if batched else ()
+            return [*(one.new_zeros((*axes, *one.shape)) for one in starts), *computed]
         gradients: tuple[Tensor, ...] = torch.autograd.grad(
             [end for end, _ in pairs],
             starts,
