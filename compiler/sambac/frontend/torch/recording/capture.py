@@ -53,6 +53,7 @@ from sambac.frontend.torch.patching import quiet, replaced
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import ctc_loss
+from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .losses import gaussian_nll_loss, multi_margin_loss
@@ -91,6 +92,7 @@ def capture(
                 guard,
                 own,
                 checks,
+                CertainDraws(),
                 finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
