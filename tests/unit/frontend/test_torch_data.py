@@ -94,7 +94,7 @@ def test_data_that_is_written_is_written_at_inference() -> None:
 
 
 def test_data_that_is_written_where_gradients_flow_is_refused() -> None:
-    with pytest.raises(CompileError, match="changes a tensor in place .* gradients flow through"):
+    with pytest.raises(CompileError, match=r"changes a tensor in place .* gradients flow through"):
         sambac.compile(_Model(_clamped), TRAIN, inputs=(X,))
 
 

@@ -11,6 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ from .alignment import ctc_loss
 from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
+from .known import recorded
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
@@ -99,13 +101,7 @@ def capture(
                 called_afresh(module, example, training) as before,
                 _without_assignments(),
             ):
-                program: ExportedProgram = torch.export.export(
-                    module,
-                    example.args,
-                    dict(example.kwargs),
-                    dynamic_shapes=example.shapes,
-                    strict=False,
-                )
+                program = recorded(module, partial(_exported, module, example))
         except Exception as error:  # the module's own code runs here, and may raise anything
             _require_form(module, example, error)
             raise refusal(name, error) from error
@@ -117,6 +113,17 @@ def capture(
             require_passed(module, example, before, checks)
         before.told.extend((*finite.told, *checks.told))
     return program, before.told
+
+
+def _exported(module: torch.nn.Module, example: Example) -> ExportedProgram:
+    program: ExportedProgram = torch.export.export(
+        module,
+        example.args,
+        dict(example.kwargs),
+        dynamic_shapes=example.shapes,
+        strict=False,
+    )
+    return program
 
 
 def _require_unwrapped(name: str, program: ExportedProgram) -> None:

@@ -56,10 +56,13 @@ class CertainDraws(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         if func in _DRAWS or (func is Tensor.uniform_ and len(args) == 1 and not kwargs):
             self._draws[result] = result._version
-        elif given is not None and func in _IS_BELOW:
-            if self._draws.get(given) == given._version:
-                self._note(result, args[1:], below=_IS_BELOW[func])
+        elif self._is_drawn(given) and func in _IS_BELOW:
+            self._note(result, args[1:], below=_IS_BELOW[func])
         return result
+
+    def _is_drawn(self, given: Tensor | None) -> bool:
+        """Tell whether `given` holds what was drawn, to which nothing was written since."""
+        return given is not None and self._draws.get(given) == given._version
 
     def _note(self, result: Tensor, limits: Sequence[object], *, below: bool) -> None:
         """Note what `result` holds, if it is certain: a draw beside the one of `limits`."""
