@@ -3,8 +3,8 @@
     if torch.rand(1) > 0.0: ...            always
     if torch.rand([]) < self.rate: ...     never, where the rate is 0
 
-Control flow that depends on values cannot be recorded; this does not. A draw lies in [0, 1). That it
-is exactly 0 is taken for what does not happen.
+Control flow that depends on values cannot be recorded; this does not. A draw lies in [0, 1). That
+it is exactly 0 is taken for what does not happen.
 """
 
 from __future__ import annotations
