@@ -94,6 +94,7 @@ def capture(
                 guard,
                 own,
                 checks,
+                checks.of_numbers(),
                 CertainDraws(),
                 finite if training else nullcontext(),
                 stand_ins(module),
