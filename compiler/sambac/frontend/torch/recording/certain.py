@@ -49,9 +49,9 @@ class CertainDraws(TorchFunctionMode):
         if is_dynamo_compiling():  # which records the bodies of loops and choices, and this too
             return func(*args, **(kwargs or {}))
         given = args[0] if args and isinstance(args[0], Tensor) else None
-        if given is not None and func in (Tensor.__bool__, Tensor.item):
-            answer, version = self._answers.get(given, (None, None))
-            if given._version == version:
+        if func in (Tensor.__bool__, Tensor.item) and given in self._answers:
+            answer, version = self._answers[given]
+            if version == args[0]._version:
                 return answer
         result = func(*args, **(kwargs or {}))
         if func in _DRAWS or (func is Tensor.uniform_ and len(args) == 1 and not kwargs):
@@ -62,10 +62,12 @@ class CertainDraws(TorchFunctionMode):
 
     def _is_drawn(self, given: Tensor | None) -> bool:
         """Tell whether `given` holds what was drawn, to which nothing was written since."""
-        return given is not None and self._draws.get(given) == given._version
+        if given is None or given not in self._draws:
+            return False
+        return bool(self._draws[given] == given._version)
 
     def _note(self, result: Tensor, limits: Sequence[object], *, below: bool) -> None:
         """Note what `result` holds, if it is certain: a draw beside the one of `limits`."""
         limit = limits[0] if len(limits) == 1 else None
-        if isinstance(limit, (int, float)) and not 0 < limit < 1:
+        if isinstance(limit, (int, float)) and (limit <= 0 or limit >= 1):
             self._answers[result] = below == (limit >= 1), result._version

@@ -88,7 +88,7 @@ class PassedChecks(TorchFunctionMode):
     @contextmanager
     def of_numbers(self) -> Iterator[None]:
         """Answer checks of numbers of Python, too, that `item()` makes of values."""
-        ask = torch.SymBool.__bool__
+        ask: Callable[[torch.SymBool], bool] = torch.SymBool.__bool__
 
         def asked(number: torch.SymBool) -> bool:
             frame = sys._getframe(1)

@@ -66,7 +66,7 @@ def _written(program: ExportedProgram) -> set[str]:
 @contextmanager
 def _with_values(names: Collection[str]) -> Iterator[None]:
     """Let what stands for buffers called so while a module is recorded know their values."""
-    make = tracing._fakify_params_buffers
+    make = tracing._fakify_params_buffers  # type: ignore[attr-defined]
 
     def made(mode: FakeTensorMode, module: torch.nn.Module) -> dict[str, Any]:
         stand_ins = make(mode, module)
