@@ -59,6 +59,19 @@ def _asserted_by_torch(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+def _raised_for_a_number(x: torch.Tensor) -> torch.Tensor:
+    if x.max().item() >= 5 or (x > 5).sum().item() == 6 or not (x < 5).all().item():
+        raise ValueError(f"{x.max().item()} is too large")
+    return x + 1
+
+
+def _asserted_of_a_number(x: torch.Tensor) -> torch.Tensor:
+    largest = x.max().item()
+    assert x.sum().item() < 5, largest
+    assert -5 < largest < 5
+    return x + 1
+
+
 class _Layer(nn.Module):
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()
@@ -76,11 +89,17 @@ _CHECKS = (
     _raised_if_not,
     _raised_otherwise,
     _asserted_by_torch,
+    _raised_for_a_number,
+    _asserted_of_a_number,
 )
 
 
 @pytest.mark.parametrize(
-    ("check", "train"), [*((check, False) for check in _CHECKS), (_raised_if_not, True)]
+    ("check", "train"),
+    [
+        *((check, False) for check in _CHECKS),
+        *((check, True) for check in (_raised_if_not, _raised_for_a_number)),
+    ],
 )
 def test_checks_are_taken_for_passed(
     check: Callable[[torch.Tensor], torch.Tensor], train: bool
@@ -106,7 +125,7 @@ def test_checks_whose_errors_become_others_are_taken_for_passed() -> None:
         compile(_Layer(_raised_again), inputs=(_X,))
 
 
-@pytest.mark.parametrize("check", _CHECKS[1:5])
+@pytest.mark.parametrize("check", [*_CHECKS[1:5], _raised_for_a_number])
 def test_examples_that_do_not_pass_are_refused(
     check: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
@@ -117,6 +136,12 @@ def test_examples_that_do_not_pass_are_refused(
 
 def _chosen(x: torch.Tensor) -> torch.Tensor:
     if x.max() > 5:
+        x = x - 5
+    return x + 1
+
+
+def _chosen_by_a_number(x: torch.Tensor) -> torch.Tensor:
+    if x.max().item() > 5:
         x = x - 5
     return x + 1
 
@@ -157,7 +182,7 @@ def _returned_or_raised(x: torch.Tensor, *, clips: bool = True) -> torch.Tensor:
 
 
 _CHOICES = (
-    *(_chosen, _caught, _part_of_a_condition),
+    *(_chosen, _chosen_by_a_number, _caught, _part_of_a_condition),
     *(_caught_outside, _suppressed, _returned_or_raised),
 )
 

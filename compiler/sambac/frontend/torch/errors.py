@@ -82,7 +82,7 @@ _CURES = (
         ),
     ),
     (
-        re.compile(r"guard on data-dependent expression zuf\d+ "),
+        re.compile(r"guard on data-dependent expression zuf\d+ \("),
         (
             "it makes a Python number of a tensor with float() or int(); .item(), as for a log, "
             "can be recorded"
@@ -136,7 +136,7 @@ _CURES = (
     ),
     (
         re.compile(r"fake tensor in the exported program constant|FakeTensor"),
-        "it takes tensors out of the recording; use detach() for .data, buffers to keep tensors",
+        "it takes tensors out of the recording; let buffers keep tensors from call to call",
     ),
     (
         re.compile(r"symbolic sizes/strides"),

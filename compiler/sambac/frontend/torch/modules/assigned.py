@@ -31,6 +31,9 @@ Tables: TypeAlias = Sequence[tuple[dict[str, Any], Mapping[str, Any]]]
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 """What assigning to `.data` of a tensor calls."""
 
+_GET_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+"""What reading `.data` of a tensor calls, which a recording would lose sight of."""
+
 
 def buffers_of(module: torch.nn.Module) -> Buffers:
     """Return the buffers of `module`, whose path is empty, and of those inside of it."""
@@ -198,7 +201,8 @@ def spelled(place: tuple[str, str]) -> str:
 class ParameterReader(TorchFunctionMode):
     """Sees whether parameters that are read want the gradients that they did before.
 
-    Refuses what changes tensors unseen, of the module called `name`.
+    Refuses what changes tensors unseen, of the module called `name`. What `.data` gives is what
+    `detach()` does: another name of the tensor, without gradients.
     """
 
     def __init__(self, name: str) -> None:
@@ -235,6 +239,8 @@ class ParameterReader(TorchFunctionMode):
                 f"{self._name} assigns to .data of a tensor, which cannot be recorded; change "
                 "parameters outside of forward, and buffers with copy_()"
             )
+        if func == _GET_DATA:
+            return torch.Tensor.detach(*args)  # type: ignore[arg-type]
         given = [one for one in tensors_in((args, kwargs)) if id(one) in self._trained]
         with torch._C.DisableTorchFunction():
             self._changed.update(id(leaf) for leaf in given if self._differs(leaf))

@@ -25,6 +25,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
+from sambac.frontend.torch.memory_of_nodes import written_by
 from sambac.frontend.torch.programs.names import copied_graph
 
 from .names import renamed
@@ -35,7 +36,6 @@ from .writes import (
     has_gradients,
     noted,
     require_plain_writes,
-    written_by,
     written_with_gradients,
 )
 

@@ -20,11 +20,11 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 
+from sambac.frontend.torch.memory_of_nodes import viewed, written_by
 from sambac.frontend.torch.modules.tape import memory_of, tensors_in
 from sambac.frontend.torch.shortcuts import has_known_type
 
 from .names import renamed
-from .writes import viewed, written_by
 
 
 class NotKnownError(Exception):

@@ -28,11 +28,11 @@ from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature
 
+from sambac.frontend.torch.memory_of_nodes import written_by
 from sambac.frontend.torch.shortcuts import has_known_type
 
 from .transcript import NotKnownError, Transcript
 from .transcription_rules import RULES, writes_statistics
-from .writes import written_by
 
 _aten = torch.ops.aten
 _DRAWS = torch.Tag.nondeterministic_seeded

@@ -16,10 +16,8 @@ values alone, so that such writes are refused where gradients depend on them.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 
 import torch
 from torch import fx
@@ -29,6 +27,7 @@ from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
+from sambac.frontend.torch.memory_of_nodes import viewed, written_by
 
 
 @dataclass(frozen=True)
@@ -175,19 +174,6 @@ def has_gradients(node: fx.Node) -> bool:
     return bool(node.meta.get(GRADIENTS, True))
 
 
-def written_by(node: fx.Node) -> list[fx.Node]:
-    """Return the inputs that `node` changes."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
-        return []
-    given = zip_longest(schema.arguments, node.args)
-    return [
-        value
-        for item, value in ((item, node.kwargs.get(item.name, value)) for item, value in given)
-        if isinstance(value, fx.Node) and item.alias_info is not None and item.alias_info.is_write
-    ]
-
-
 def active_nodes(graph: fx.Graph, sources: set[str], until: fx.Node | None = None) -> set[fx.Node]:
     """Return what depends on one of the inputs `sources` by operators that have gradients.
 
@@ -250,11 +236,3 @@ def _base(node: fx.Node) -> tuple[fx.Node, bool]:
         stopped = stopped or not _passes_gradients(node)
         node = source
     return node, stopped
-
-
-def viewed(node: fx.Node) -> fx.Node | None:
-    """Return the tensor whose memory the result of `node` has, if there is one."""
-    schema = getattr(node.target, "_schema", None)
-    returns = schema.returns if schema is not None else ()
-    shares = any(item.alias_info is not None for item in returns[:1])
-    return node.all_input_nodes[0] if shares or node.target is operator.getitem else None

@@ -11,6 +11,7 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,11 @@ from sambac.frontend.torch.patching import quiet, replaced
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import ctc_loss
+from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .derivatives import derivatives
+from .known import recorded
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
@@ -106,19 +109,15 @@ def _captured(
                 own,
                 derivatives(),
                 checks,
+                checks.of_numbers(),
+                CertainDraws(),
                 finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
                 called_afresh(module, example, training) as before,
                 _without_assignments(),
             ):
-                program: ExportedProgram = torch.export.export(
-                    module,
-                    example.args,
-                    dict(example.kwargs),
-                    dynamic_shapes=example.shapes,
-                    strict=False,
-                )
+                program = recorded(module, partial(_exported, module, example))
         except Exception as error:  # the module's own code runs here, and may raise anything
             _require_form(module, example, error)
             raise refusal(name, error) from error
@@ -130,6 +129,17 @@ def _captured(
             require_passed(module, example, before, checks)
         before.told.extend((*finite.told, *checks.told))
     return program, before.told
+
+
+def _exported(module: torch.nn.Module, example: Example) -> ExportedProgram:
+    program: ExportedProgram = torch.export.export(
+        module,
+        example.args,
+        dict(example.kwargs),
+        dynamic_shapes=example.shapes,
+        strict=False,
+    )
+    return program
 
 
 def _require_unwrapped(name: str, program: ExportedProgram) -> None:

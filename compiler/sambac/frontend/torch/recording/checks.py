@@ -3,6 +3,8 @@
     assert (t[1:] > t[:-1]).all()
     if x.min() < 0:
         raise ValueError("...")
+    if index.max().item() >= self.count:
+        raise IndexError("...")
 
 Control flow that depends on values cannot be recorded. Here it only guards, so that what comes
 after it is the same for all inputs that are meant.
@@ -16,7 +18,7 @@ import linecache
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, TypeAlias, TypeGuard
@@ -32,6 +34,7 @@ from sambac.frontend.torch.modules.inputs import Example
 from sambac.frontend.torch.modules.memory import Before
 from sambac.frontend.torch.modules.tape import caller_of
 from sambac.frontend.torch.modules.when_exported import call_copy
+from sambac.frontend.torch.patching import replaced
 
 Span: TypeAlias = tuple[int, int, int, int]
 """The first and the last line of an expression, and the columns where it begins and ends."""
@@ -81,6 +84,24 @@ class PassedChecks(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         self._tell(frame)
         return answer
+
+    @contextmanager
+    def of_numbers(self) -> Iterator[None]:
+        """Answer checks of numbers of Python, too, that `item()` makes of values."""
+        ask: Callable[[torch.SymBool], bool] = torch.SymBool.__bool__
+
+        def asked(number: torch.SymBool) -> bool:
+            frame = sys._getframe(1)
+            known = is_dynamo_compiling() or number.node.has_hint()
+            within = frame.f_code.co_filename.startswith(OWN)
+            answer = None if known or within else self._passing(frame)
+            if answer is None:
+                return ask(number)
+            self._tell(frame)
+            return answer
+
+        with replaced(torch.SymBool, "__bool__", asked):
+            yield
 
     def _passing(self, frame: FrameType) -> bool | None:
         """Return what a tensor is to be, by which the code of `frame` decides, if that checks."""

@@ -1,0 +1,113 @@
+"""Buffers that stay as they are decide what is recorded; those that may change do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from near import assert_near, exactly
+from torch import nn
+from torch.nn import functional
+
+import sambac
+import sambarun
+from sambac import SGD, CompileOptions
+from sambac.errors import CompileError
+
+Function = Callable[["_Model", torch.Tensor], torch.Tensor]
+
+X = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0))
+TRAIN = CompileOptions(train=True, optimizers=(SGD(lr=0.1),))
+
+
+class _Model(nn.Module):
+    """A convolution with numbers in buffers, by which `function` decides."""
+
+    def __init__(self, function: Function, *, persistent: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Conv1d(3, 3, 3, stride=2)
+        numbers = {"stride": 2, "size": 3, "sizes": [3, -1], "flag": True, "rate": 0.5, "count": 0}
+        for name, number in numbers.items():
+            self.register_buffer(name, torch.tensor(number), persistent=persistent)
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(self, x).square().mean()
+
+
+def _padded(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    """As audio codecs pad to whole frames."""
+    frames = (x.shape[-1] - model.size) / model.stride + 1
+    more = torch.ceil(frames).to(torch.int64) * model.stride + model.size - x.shape[-1]
+    return model.layer(functional.pad(x, (model.size - model.stride, more)))
+
+
+def _counted(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    model.count += 1
+    return model.layer(x) * model.count
+
+
+def _warmed(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    model.count += 1
+    return model.layer(x) * (2 if model.count > 2 else 1)
+
+
+def _warmed_apart(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        model.count.view(1)[0].add_(1)
+    return model.layer(x) * (2 if model.count > 2 else 1)
+
+
+DECIDE: dict[str, Function] = {
+    "padding": _padded,
+    "choice": lambda m, x: m.layer(x) if m.flag else x,
+    "comparison": lambda m, x: m.layer(x) if x.shape[-1] > m.size * m.stride else x,
+    "fraction": lambda m, x: m.layer(x) if m.rate < 1 else x,
+    "repetition": lambda m, x: sum(m.layer(x) * i for i in range(1, m.size)),
+    "shape": lambda m, x: m.layer(x).reshape(m.sizes.tolist()),
+    "slice": lambda m, x: m.layer(x)[:, : m.stride],
+    "number": lambda m, x: m.layer(x) * float(m.rate) + int(m.size),
+}
+
+
+@pytest.mark.parametrize("name", DECIDE)
+def test_what_stays_decides(name: str) -> None:
+    model = _Model(DECIDE[name])
+    exact = exactly(model)
+    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
+    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable:
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss = exact(exactly(X))
+            loss.backward()
+            optimizer.step()
+            assert_near(executable.step({"x": X.numpy()})["output"], loss)
+        state = executable.state()
+    for key, tensor in exact.named_parameters():
+        assert_near(state[key], tensor, what=key)
+
+
+def test_what_is_counted_is_counted() -> None:
+    model = _Model(_counted)
+    exact = exactly(model)
+    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable, torch.no_grad():
+        first = exact(exactly(X))
+        assert_near(executable.step({"x": X.numpy()}, {"lr": 0.0})["output"], first)
+        second = exact(exactly(X))
+        assert_near(executable.step({"x": X.numpy()}, {"lr": 0.0})["output"], second)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(_Model(_warmed), id="written"),
+        pytest.param(_Model(_warmed_apart), id="written without gradients"),
+        pytest.param(_Model(DECIDE["comparison"], persistent=True), id="in checkpoints"),
+        pytest.param(_Model(lambda m, x: m.layer(x) if m.layer.bias[0] < 2 else x), id="trained"),
+    ],
+)
+def test_what_may_change_does_not_decide(model: nn.Module) -> None:
+    with pytest.raises(CompileError, match="control flow depends on the values of tensors"):
+        sambac.compile(model, TRAIN, inputs=(X,))
