@@ -17,7 +17,6 @@ from torch import nn
 import pybuda
 from pybuda import DataFormat, MathFidelity
 from pybuda._C.backend_api import DeviceMode
-from pybuda.errors import OF_MODULE
 from sambac.numerics import FORMATS, rounded
 
 Queue = queue.Queue[object]
@@ -320,11 +319,3 @@ def test_outputs_that_would_be_inputs_of_the_next_call_are_refused() -> None:
     for sets in (setattr, lambda _, name, value: pybuda.set_configuration_options(**{name: value})):
         with pytest.raises(pybuda.PyBudaError, match=r"loopback_outputs.*push outputs as inputs"):
             sets(config, "loopback_outputs", {"cache": 1})
-
-
-def test_pipelines_of_transformers_say_what_there_is_instead() -> None:
-    says = OF_MODULE["transformers"]
-    with pytest.raises(AttributeError, match=says):
-        pybuda.transformers  # noqa: B018
-    with pytest.raises(ImportError, match=says):
-        importlib.import_module("pybuda.transformers.pipeline")
