@@ -6,11 +6,9 @@ import importlib
 from functools import cache, partial
 from typing import Any
 
-import torch
-
 from pybuda.errors import as_own, counted
 from pybuda.module import PyTorchModule
-from sambahost.writing import WholeText, write_with
+from sambahost.writing import write_with
 
 
 def pipeline(pipeline_type: str, *args: Any, pybuda_max_length: int = 256, **kwargs: Any) -> Any:
@@ -23,10 +21,7 @@ def pipeline(pipeline_type: str, *args: Any, pybuda_max_length: int = 256, **kwa
     transformers = importlib.import_module("transformers")
     made = transformers.pipeline(pipeline_type, *args, **kwargs)
     placed = cache(partial(PyTorchModule, type(made.model).__name__))
-
-    def run(whole: WholeText, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-        return placed(whole).run(*inputs)[0].value()
-
+    output = transformers.modeling_outputs.Seq2SeqLMOutput
     with as_own(f"a pipeline of {pipeline_type}: "):
-        write_with(made.model, run, length, transformers.modeling_outputs.Seq2SeqLMOutput)
+        write_with(made.model, lambda m, given: placed(m).run(*given)[0].value(), length, output)
     return made

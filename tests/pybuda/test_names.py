@@ -319,3 +319,10 @@ def test_outputs_that_would_be_inputs_of_the_next_call_are_refused() -> None:
     for sets in (setattr, lambda _, name, value: pybuda.set_configuration_options(**{name: value})):
         with pytest.raises(pybuda.PyBudaError, match=r"loopback_outputs.*push outputs as inputs"):
             sets(config, "loopback_outputs", {"cache": 1})
+
+
+def test_tensors_have_the_name_that_the_original_has_for_them() -> None:
+    made = pybuda.tensor.TensorFromPytorch(torch.tensor([[1.0, -2.0]]), None, True)
+    (found,) = pybuda.PyTorchModule("relu", nn.ReLU()).run(made)
+    assert isinstance(found, pybuda.tensor.TensorFromPytorch)
+    assert found.value().tolist() == [[1.0, 0.0]]
