@@ -49,6 +49,7 @@ from .train import (
     sync,
     update_device_parameters,
 )
+from .transformers import pipeline as _pipeline
 from .tt_by_hand import DrivenTTDevice
 from .tt_device import TTDevice
 from .verifying import VerifyConfig
@@ -89,7 +90,7 @@ def detect_available_devices() -> list[BackendDevice]:
 
 
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
-for _each in (*_OTHERS, _here):
+for _each in (*_OTHERS, _pipeline, _here):
     tell(_each, __name__, require_kinds)
 tell(DrivenTTDevice, __name__, require_kinds)
 configure_mixed_precision = config.compiler().configure_mixed_precision  # now that it is told

@@ -61,7 +61,6 @@ _MODULE: Mapping[str, str] = {
     "models with a cache between calls do not run": "run_generate run_generative_inference",
     "sambac.compile gives a program": "pybuda_compile",
     "devices are no devices of torch; place a PyTorchModule": "get_tenstorrent_device",
-    "place the model of a pipeline as a PyTorchModule": "transformers",
 }
 
 OF_MODULE = {name: says for says, names in _MODULE.items() for name in names.split()}

@@ -9,15 +9,12 @@ from typing import Any, NoReturn
 
 import torch
 
-import sambarun
 from pef.foreign import reading, why
-from sambahost.compiled_step import CompiledStep
-from sambahost.models import Version
+from sambahost.compiled_step import CompiledStep, first_values
 from sambahost.program_bundle import read_bundle, write_bundle
 from sambahost.sample_trainer import Compiles
 from sambahost.samples import Samples
 from sambahost.stages import StageProgram, StepPlace
-from sambahost.step_session import StepSession
 from sambahost.trained_values import TrainedValues
 
 from . import optimizers
@@ -153,7 +150,9 @@ class ImageModule(Placeable):
         super().__init__(name)
         self.image = image
         owns = name == next(iter(image.modules), None) if owner is None else owner
-        self.tensors = _tensors(image, image.step) if owns and image.step is not None else {}
+        self.tensors = {}
+        if owns and (step := image.step) is not None:
+            self.tensors = first_values(image.stages, step.places, step.buffers, step.trains)
 
     def part(self) -> NoReturn:
         """Raise `PyBudaError`: it is compiled already, and nothing can be added to it."""
@@ -161,10 +160,6 @@ class ImageModule(Placeable):
             f"'{self.name}' came from an image, whose modules run by themselves; place others on "
             "another device"
         )
-
-    def version(self) -> Version:
-        """Return what never changes."""
-        return Version(())
 
     def parameters_by_name(self) -> Mapping[str, torch.nn.Parameter]:
         """Return the parameters of an image that trains. Raises `PyBudaError` for others."""
@@ -254,27 +249,6 @@ def with_step(
         None if request.optimizer is None else request.optimizer.described(),
     )
     return replace(image, stages=tuple(step.made), step=settings)
-
-
-def _tensors(image: TTDeviceImage, step: StepSettings) -> dict[StepPlace, torch.Tensor]:
-    """Return what the programs of an image begin with, by place: parameters and buffers."""
-    trains = {step.places[name] for name in step.trains}
-    found: dict[StepPlace, torch.Tensor] = {}
-    for stage, made in enumerate(image.stages):
-        session = StepSession(sambarun.load(made.program, threads=1), "pybuda")
-        try:
-            for place in (*step.places.values(), *step.buffers):
-                value = session.find(place.path) if place.stage == stage else None
-                if value is not None:
-                    found[place] = value
-        finally:
-            session.close()
-    return {
-        place: value
-        if place in step.buffers
-        else torch.nn.Parameter(value, requires_grad=place in trains)
-        for place, value in found.items()
-    }
 
 
 def _image(said: dict[str, Any], programs: Sequence[Any]) -> TTDeviceImage:

@@ -12,7 +12,7 @@ import torch
 
 from sambahost.compiled_step import AnyPart
 from sambahost.keras import KerasModule
-from sambahost.models import Version, held, structure_of
+from sambahost.models import held, structure_of
 from sambahost.onnx_part import OnnxPart
 
 from .device import Device, current
@@ -93,10 +93,8 @@ class PyTorchModule(_Wrapped):
         """Return the torch module."""
         return self.module
 
-    def version(self) -> Version:
-        """Return what is another one after tensors, modules in it or attributes have changed."""
-        tensors = (*self.module.parameters(), *self.module.buffers())
-        return Version(tensors, self._structure(), self.owners())
+    def _tensors(self) -> Iterable[torch.Tensor]:
+        return (*self.module.parameters(), *self.module.buffers())
 
     def owners(self) -> Iterable[object]:
         """Return the modules that the torch module is made of."""
@@ -154,10 +152,6 @@ class OnnxModule(_Wrapped):
     def part(self) -> AnyPart:
         """Return the model."""
         return self._part
-
-    def version(self) -> Version:
-        """Return what is another one after a change of the model."""
-        return Version((), self._structure(), self.owners())
 
     def owners(self) -> Iterable[object]:
         """Return this module, and what reads the model."""
@@ -299,11 +293,9 @@ class PyBudaModule(Module):
         """Return a torch module that computes the same."""
         return RecordedModule(self)
 
-    def version(self) -> Version:
-        """Return what is another one after parameters, constants or attributes have changed."""
+    def _tensors(self) -> Iterable[torch.Tensor | None]:
         parameters = (p.value() if p.has_value() else None for p in self.get_parameters())
-        tensors = (*parameters, *self._constant_values())
-        return Version(tensors, self._structure(), self.owners())
+        return (*parameters, *self._constant_values())
 
     def owners(self) -> Iterable[object]:
         """Return this module, those in it, and their parameters and constants."""

@@ -29,9 +29,13 @@ class Placeable(ABC):
     def part(self) -> AnyPart:
         """Return what a device runs: torch, or an ONNX model."""
 
-    @abstractmethod
     def version(self) -> Version:
-        """Return what is another one after the values of parameters have changed."""
+        """Return what is another one after values, modules in it or attributes have changed."""
+        return Version(self._tensors(), self._structure(), self.owners())
+
+    def _tensors(self) -> Iterable[torch.Tensor | None]:
+        """Return the tensors whose values are compiled in."""
+        return ()
 
     def _structure(self, objects: bool = True) -> object:
         """Return what is another one after modules in it, or values of attributes, have changed.

@@ -53,9 +53,14 @@ class Arithmetic(ABC):
 
 
 class Tensor(Arithmetic):
-    """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these."""
+    """A torch tensor in the API of PyBuda; operators of `pybuda.op` take and return these.
 
-    def __init__(self, value: torch.Tensor, form: DataFormat | None = None) -> None:
+    `constant` changes nothing: a module says which of its tensors are constants.
+    """
+
+    def __init__(
+        self, value: torch.Tensor, form: DataFormat | None = None, constant: bool = False
+    ) -> None:
         self._value = value
         self._form = form
 
@@ -137,6 +142,8 @@ class Tensor(Arithmetic):
 
 
 SomeTensor: TypeAlias = torch.Tensor | Tensor | np.ndarray
+TensorFromPytorch = Tensor
+"""What the original calls tensors with values."""
 
 
 def tensors(found: Mapping[str, torch.Tensor]) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 from torch import Tensor, nn
 
 import sambac
+import sambarun
 from pef.program import Program
 
 from .cuts import cut
@@ -17,6 +18,7 @@ from .models import in_mode, tried
 from .onnx_part import OnnxPart
 from .samples import Samples
 from .stages import StageProgram, StepPlace
+from .step_session import StepSession
 from .trained_values import TrainedValues
 
 AnyPart: TypeAlias = "nn.Module | OnnxPart"
@@ -202,3 +204,28 @@ def _wanted(part: AnyPart, inputs: Sequence[Tensor], first: bool) -> list[int]:
             "its modules on the next device, or on another kind of device"
         )
     return [] if first and trains else floats
+
+
+def first_values(
+    made: Sequence[StageProgram],
+    places: Mapping[str, StepPlace],
+    buffers: Sequence[StepPlace],
+    trains: Sequence[str],
+) -> dict[StepPlace, Tensor]:
+    """Return what the programs of a step begin with: parameters, of which `trains` do, and buffers.
+
+    Parameters have `places` by name. What a program has no state for is left out.
+    """
+    found: dict[StepPlace, Tensor] = {}
+    for stage, program in enumerate(made):
+        session = StepSession(sambarun.load(program.program, threads=1), "")
+        try:
+            for place in (*places.values(), *buffers):
+                value = session.find(place.path) if place.stage == stage else None
+                if value is not None:
+                    found[place] = value
+        finally:
+            session.close()
+    train = {places[name] for name in trains}
+    own = {place: nn.Parameter(found[place], place in train) for place in {*found} - {*buffers}}
+    return {**found, **own}

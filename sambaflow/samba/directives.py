@@ -10,7 +10,7 @@ from typing import overload
 from torch import nn
 
 from sambaflow.samba.arguments.checked import checked
-from sambaflow.samba.arguments.kinds import MODULE, NAMES, ArgumentKind
+from sambaflow.samba.arguments.kinds import MODULE, NAME, NAMES, ArgumentKind
 
 __all__ = ["Fusion", "op_fusion", "sdpa_directives"]
 
@@ -31,6 +31,9 @@ _HEURISTIC = ArgumentKind(
     "a name, or a dict by name, or None",
     lambda v: v is None or isinstance(v, (str, Mapping)),
 )
+_PLUGINS = ArgumentKind(
+    "a name, or a list of names, or None", lambda v: NAME.fits(v) or NAMES.or_none().fits(v)
+)
 
 
 @overload
@@ -39,7 +42,7 @@ def op_fusion(
     func_name: str = ...,
     *,
     heuristic: str | Mapping[str, str] | None = ...,
-    plugins: Sequence[str] = ...,
+    plugins: str | Sequence[str] = ...,
     user_annotated: bool = ...,
 ) -> nn.Module: ...
 @overload
@@ -48,20 +51,18 @@ def op_fusion(
     func_name: str = ...,
     *,
     heuristic: str | Mapping[str, str] | None = ...,
-    plugins: Sequence[str] = ...,
+    plugins: str | Sequence[str] = ...,
     user_annotated: bool = ...,
 ) -> AbstractContextManager[Fusion]: ...
 
 
-@checked(
-    "directives.op_fusion", module=MODULE.or_none(), heuristic=_HEURISTIC, plugins=NAMES.or_none()
-)
+@checked("directives.op_fusion", module=MODULE.or_none(), heuristic=_HEURISTIC, plugins=_PLUGINS)
 def op_fusion(
     module: nn.Module | None = None,
     func_name: str = "",
     *,
     heuristic: str | Mapping[str, str] | None = None,
-    plugins: Sequence[str] = (),
+    plugins: str | Sequence[str] = (),
     user_annotated: bool = True,
 ) -> nn.Module | AbstractContextManager[Fusion]:
     """Mark operators that belong together: those of `module`, or those in a `with` block.
@@ -71,7 +72,8 @@ def op_fusion(
     the whole graph (o3) or by rules (o1), and does not ask for marks: a rule file says what to fuse
     there. Heuristics and plugins are libraries for hardware, named but not loaded.
     """
-    mark = Fusion(func_name, heuristic, tuple(plugins or ()), user_annotated)
+    named = (plugins,) if isinstance(plugins, str) and plugins else tuple(plugins or ())
+    mark = Fusion(func_name, heuristic, named, user_annotated)
     if module is None:
         return _block(mark)
     module.__dict__[_ATTRIBUTE] = mark

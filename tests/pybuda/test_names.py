@@ -17,7 +17,6 @@ from torch import nn
 import pybuda
 from pybuda import DataFormat, MathFidelity
 from pybuda._C.backend_api import DeviceMode
-from pybuda.errors import OF_MODULE
 from sambac.numerics import FORMATS, rounded
 
 Queue = queue.Queue[object]
@@ -322,9 +321,8 @@ def test_outputs_that_would_be_inputs_of_the_next_call_are_refused() -> None:
             sets(config, "loopback_outputs", {"cache": 1})
 
 
-def test_pipelines_of_transformers_say_what_there_is_instead() -> None:
-    says = OF_MODULE["transformers"]
-    with pytest.raises(AttributeError, match=says):
-        pybuda.transformers  # noqa: B018
-    with pytest.raises(ImportError, match=says):
-        importlib.import_module("pybuda.transformers.pipeline")
+def test_tensors_have_the_name_that_the_original_has_for_them() -> None:
+    made = pybuda.tensor.TensorFromPytorch(torch.tensor([[1.0, -2.0]]), None, True)
+    (found,) = pybuda.PyTorchModule("relu", nn.ReLU()).run(made)
+    assert isinstance(found, pybuda.tensor.TensorFromPytorch)
+    assert found.value().tolist() == [[1.0, 0.0]]

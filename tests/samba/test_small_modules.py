@@ -125,6 +125,9 @@ def test_fusion_marks_a_module_or_a_block() -> None:
         func_name="f", heuristic={"tiling": "k"}, plugins=["a.so"], reuse_last_id=True
     ) as mark:
         assert mark == Fusion("f", {"tiling": "k"}, ("a.so",))
+    for plugins, kept in (("", ()), ("b.so", ("b.so",)), (None, ())):  # as public models say them
+        with op_fusion(plugins=plugins) as mark:  # type: ignore[call-overload]  # None
+            assert mark.plugins == kept
     with sdpa_directives({"sdpa": 1}) as directives:
         assert directives == {"sdpa": 1}
     with pytest.raises(TypeError, match=r"module is 'Encoder'; expected a torch\.nn\.Module"):

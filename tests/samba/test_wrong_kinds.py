@@ -242,7 +242,7 @@ CALLS = {
         {
             "module": {"module", "nothing"},
             "heuristic": {"word", "dict", "odd dict", "nothing"},
-            "plugins": {"words", "nothing"},
+            "plugins": {"word", "words", "nothing"},
         },
     ),
     "sdpa_directives": (directives.sdpa_directives, {}),

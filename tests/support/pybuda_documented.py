@@ -205,7 +205,8 @@ error_raised get_intermediates_queue get_loss_queue get_tenstorrent_device op
 op.loss.CrossEntropyLoss op.loss.L1Loss op.nn optimizers optimizers.Adam optimizers.AdamW
 optimizers.LAMB optimizers.LARS optimizers.SGD pybuda_compile pybuda_reset query run_generate
 run_schedulers schedulers schedulers.LearningRateScheduler set_device_pipeline sync
-torch_schedulers torch_schedulers.TorchLearningRateScheduler transformers verify
+tensor.TensorFromPytorch
+torch_schedulers torch_schedulers.TorchLearningRateScheduler transformers.pipeline.pipeline verify
 verify.verify_module verify.verify_module_pipeline
 _C.NodeEpochType _C.placer compile pybudaglobal run.api utils
 """

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
+from pef import dtypes
 from pef.program import SectionType
 from pef.wording import larger_than_chip
 from sambac.arch import Arch
 
 from .plans import FusionPlan, LiveSets, SectionPlan
 from .view import DataflowView, OpFacts, ValueRole
+
+_HALVES = frozenset(dtypes.BY_NAME[name].number for name in ("bfloat16", "float16"))
 
 
 def check_sections(
@@ -195,8 +198,10 @@ def _capacity(
         readers = (op for op in own if not _only_rounds(view, op, made))
         read = {base for op in readers for value in op.inputs for base in _sources(view, value)}
         outside = {*sets.live_in, *sets.weights}
-        # A copy's values stay in the operator that reads it.
+        # A copy's values stay in the operator that reads it, and numbers that are narrowed as they
+        # come from memory in whoever reads these.
         read = {v for v in read if v in outside or v in made}
+        read -= {op.outputs[0] for op in own if _only_loads(view, op)}
         pmus = sum(
             _memory_units(
                 view.values[value].device_nbytes or 0, value in made & read, value in kept, arch
@@ -210,12 +215,33 @@ def _capacity(
 
 
 def _only_rounds(view: DataflowView, op: OpFacts, made: Collection[str]) -> bool:
-    """Tell whether `op` gives the numbers of one of the values `made` in fewer bits."""
-    read = {base for value in op.inputs for base in _sources(view, value)}
-    if (op.op_type, op.domain, len(read)) != ("Cast", "", 1) or not read.issubset(made):
+    """Tell whether `op` gives numbers that are `made` in fewer bits, or 16-bit ones in more."""
+    read = _cast(view, op)
+    if read is None or read not in made:
         return False
-    before, after = (view.values[name].nbytes or 0 for name in (*read, op.outputs[0]))
-    return 0 < after < before
+    before, after = _lengths(view, op, read)
+    return 0 < after < before or (0 < before < after and view.values[read].dtype in _HALVES)
+
+
+def _only_loads(view: DataflowView, op: OpFacts) -> bool:
+    """Tell whether `op` gives float32 numbers from memory in fewer bits to who reads them."""
+    read = _cast(view, op)
+    if read is None or read in view.producer or view.values[read].dtype != dtypes.FLOAT:
+        return False
+    before, after = _lengths(view, op, read)
+    return 0 < after < before and bool(view.consumers.get(op.outputs[0]))
+
+
+def _cast(view: DataflowView, op: OpFacts) -> str | None:
+    """Return what `op` reads if it is a cast, behind the clones that copy it; else None."""
+    read = {base for value in op.inputs for base in _sources(view, value)}
+    cast = (op.op_type, op.domain, len(read)) == ("Cast", "", 1)
+    return read.pop() if cast else None
+
+
+def _lengths(view: DataflowView, op: OpFacts, read: str) -> tuple[int, int]:
+    """Return the bytes that a cast reads and makes, 0 for those of open sizes."""
+    return view.values[read].nbytes or 0, view.values[op.outputs[0]].nbytes or 0
 
 
 def _sources(view: DataflowView, value: str) -> set[str]:

@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import sambac
+from pef import dtypes
 from pef.program import SectionType
 from sambac.arch import arch_text, load_arch
 from sambac.errors import CompileError
@@ -289,6 +290,25 @@ def test_rounding_takes_no_buffer_though_others_read_the_wide_numbers(make_view,
     plan, live_sets = planned(shared, chip(pmus=4), level)
     assert ops_of(live_sets) == [("one", "down"), ("two",)]
     assert (plan.traffic, plan.warnings) == (2 * 640, ())
+
+
+@pytest.mark.parametrize("level", ["O0", "O3"])
+@pytest.mark.parametrize(
+    ("text", "kind", "sizes"),
+    [
+        ("one: MatMul(x, w) -> a\nup: Cast(a) -> b", "float16", {"a": 320, "b": 640}),
+        ("one: MatMul(x, w) -> a\nup: Cast(a) -> b", "bfloat16", {"a": 320, "b": 640}),
+        ("down: Cast(w) -> a\none: MatMul(x, a) -> b", "float16", {"w": 640, "a": 320}),
+    ],
+)
+def test_a_section_with_casts_beside_its_product_fits_as_planned(
+    make_view, level, text, kind, sizes
+):
+    view = make_view(text, sizes=sizes, outputs="b")
+    halves = replace(view.values["a"], dtype=dtypes.BY_NAME[kind].number)
+    view = replace(view, values={**view.values, "a": halves})
+    plan, _ = planned(view, chip(pmus=4), level)
+    assert (len(plan.sections), plan.traffic, plan.warnings) == (1, 0, ())
 
 
 def traffic(view, parts):

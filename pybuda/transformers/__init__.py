@@ -1,0 +1,1 @@
+"""What programs use beside the library transformers, which the first pipeline imports."""
