@@ -234,8 +234,6 @@ _EXPECTING = ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy"]
         ([*_EXPECTING, "--atol", "nan"], "nan is not a finite number"),
         (["--input", "x=ones", "--output", "{device}"], "is a device or pipe"),
         (["--input", "x=ones", "--profile", "{device}"], "is a device or pipe"),
-        (["--inputs", "{device}"], "is a device or pipe; store the arrays in a file"),
-        (["--input", "x=@{device}"], "is a device or pipe; store the arrays in a file"),
         (["--input", "x=@{tmp}/wide.npy", "--output", "{tmp}/wide.npy"], "is the input; writing"),
         (
             ["--input", "x=ones", "--load", "{tmp}/a", "--output", "{tmp}/a"],

@@ -15,8 +15,8 @@ _FORMS = {
     "scales": ("r = Resize <{}> (t, , scales)", "float[4] scales = {1.0, 1.0, 0.5, 1.5}"),
     "sizes": ("r = Resize <{}> (t, , , sizes)", "int64[4] sizes = {2, 3, 5, 4}"),
     "computed": (
-        "s = Shape (t) f = Slice (s, zero, two) z = Concat <axis = 0> (f, sizes) "
-        "r = Resize <{}> (t, , , z)",
+        """s = Shape (t) f = Slice (s, zero, two) z = Concat <axis = 0> (f, sizes)
+           r = Resize <{}> (t, , , z)""",
         "int64[1] zero = {0}, int64[1] two = {2}, int64[2] sizes = {5, 4}",
     ),
     "scales of axes": (
@@ -33,13 +33,14 @@ _FORMS = {
         "int64[1] sizes = {5}",
     ),
     "proportions": (
-        "r = Resize <{}, axes = [2, 3], "
-        'keep_aspect_ratio_policy = "not_smaller"> (t, , , sizes)',
+        """r = Resize <{}, axes = [2, 3], keep_aspect_ratio_policy = "not_smaller">
+               (t, , , sizes)""",
         "int64[2] sizes = {5, 4}",
     ),
     "region": (
-        'r = Resize <{}, axes = [2, 3], coordinate_transformation_mode = "tf_crop_and_resize"> '
-        "(t, region, , sizes)",
+        """r = Resize <{}, axes = [2, 3],
+                       coordinate_transformation_mode = "tf_crop_and_resize">
+               (t, region, , sizes)""",
         "int64[2] sizes = {5, 4}, float[4] region = {0.25, 0.0, 1.0, 0.5}",
     ),
 }

@@ -57,7 +57,8 @@ def test_pads_whose_number_is_computed() -> None:
     """As exporters fill up with zeros the margins that a module computes from sizes."""
     model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
         g (float[2, 3] x) => (float[a, b] z)
-           <int64[1] four = {4}, int64[1] zero = {0}, int64[1] first = {1}, int64[1] back = {-1}, int64[1] far = {-9223372036854775807},
+           <int64[1] four = {4}, int64[1] zero = {0}, int64[1] first = {1},
+            int64[1] back = {-1}, int64[1] far = {-9223372036854775807},
             float[4, 2] v = {0.5, -0.25, 0.75, 1, -1, 0.125, 0.25, -0.5}> {
             sizes = Shape(x)
             given = Slice(sizes, zero, first)

@@ -85,7 +85,6 @@ def test_steps_that_reduce_gradients_pass(level: Level, more: dict[str, Any]) ->
     assert check_plans(sambac.compile(parser.parse_model(text), options)) == []
 
 
-
 def test_a_file_passes_as_its_program_does(tmp_path: Any) -> None:
     path = tmp_path / "a.pef"
     _compiled("shapes", "O1").save(path)

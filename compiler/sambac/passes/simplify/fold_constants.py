@@ -186,8 +186,10 @@ class FoldConstants(RulePass):
         return ir.passes.PassResult(model, modified=modified)
 
     def _compute_all(self, model: ir.Model) -> bool:
-        editor = Editor(model)
-        return any([self._compute(editor, graph) for graph in tuple(model.graphs())])
+        editor, modified = Editor(model), False
+        for graph in tuple(model.graphs()):
+            modified |= self._compute(editor, graph)
+        return modified
 
     def _compute(self, editor: Editor, graph: ir.Graph) -> bool:
         """Evaluate the constant nodes of a graph, as many at a time as fit one message."""
