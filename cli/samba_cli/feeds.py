@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -293,6 +294,7 @@ class Archive(Mapping[str, Array]):
 @contextmanager
 def open_archive(path: str, cure: str) -> Iterator[Archive]:
     """Yield the arrays of the `.npz` file at `path`; `cure` says what to do about a single one."""
+    _require_file(path)
     with ExitStack() as stack:
         with readable(path):
             # numpy would leave a file open that it has opened and cannot read.
@@ -303,7 +305,14 @@ def open_archive(path: str, cure: str) -> Iterator[Archive]:
         yield Archive(path, stack.enter_context(loaded))
 
 
+def _require_file(path: str) -> None:
+    """Raise `Wrong` for what cannot be read in any order, as archives are."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise Wrong(f"{path} is a device or pipe; store the arrays in a file and give that.")
+
+
 def _load(path: str) -> Array | np.lib.npyio.NpzFile:
+    _require_file(path)
     with readable(path), open(path, "rb") as file:
         loaded: Array | np.lib.npyio.NpzFile = np.load(file, allow_pickle=False)
         behind = isinstance(loaded, np.ndarray) and file.read(1)

@@ -338,6 +338,11 @@ def limited() -> Callable[..., subprocess.Popen[str]]:
         (["-O1", "--fusion-rules", "absent.yaml"], "fusion rules: No such file or directory."),
         (["-O1", "--fusion-rules", "{model}"], "fusion rules are a YAML file, this is no text."),
         (["-o", "{fifo}"], "is a device or pipe; give a file name"),
+        (["--arch", "{fifo}"], "is a device or pipe; store the description in a file"),
+        (
+            ["--precision", "int8", "--calibrate", "{fifo}"],
+            "is a device or pipe; store the arrays in a file",
+        ),
     ],
 )
 def test_wrong_words(
@@ -349,6 +354,13 @@ def test_wrong_words(
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert (tmp_path / "fifo").is_fifo()
+
+
+def test_a_pipe_is_no_model(sambac: Callable, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    result = sambac("compile", tmp_path / "fifo", "-o", tmp_path / "net.pef")
+    assert (result.code, result.out) == (2, "")
+    assert "is a device or pipe; store the model in a file" in result.err
 
 
 def test_a_folder_in_the_place_of_the_log_is_told(

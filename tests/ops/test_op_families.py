@@ -151,6 +151,16 @@ def test_a_loop_costs_its_body_for_each_trip_that_is_known(trips: int | None):
     assert flops_of(loop) == (trips or 1) * 30
 
 
+@pytest.mark.parametrize("most", [2**31 - 1, 2**63 - 1])
+def test_a_count_that_stands_for_no_limit_is_none(most: int):
+    count = value("n", ())
+    count.const_value = ir.tensor(most)
+    loop = ir.Node(
+        "", "Loop", [count, None], [ir.AttrGraph("body", body(3))], outputs=[value("y", (10,))]
+    )
+    assert flops_of(loop) == 30
+
+
 def test_families_answer_for_their_operators():
     assert is_anchor("", "Conv")
     assert is_anchor("com.microsoft", "FusedMatMul")

@@ -87,6 +87,23 @@ def test_a_narrow_window_is_no_wider_than_it_is(browser: Browser, pages: dict[st
         browser.resize(1400, 900)
 
 
+@pytest.mark.parametrize("name", ["ten", "trains"])
+@pytest.mark.parametrize("wide", [1000, 1200, 1400])
+def test_tables_of_the_overview_are_seen_whole(
+    browser: Browser, pages: dict[str, Path], name: str, wide: int
+) -> None:
+    """Numbers at the right of one are seen without scrolling it sideways."""
+    browser.resize(wide, 900)
+    browser.open(pages[name], "tab=overview")
+    cut = browser.run(
+        "return [...document.querySelectorAll('.table')].filter(table => "
+        "table.scrollWidth > table.clientWidth).map(table => "
+        "table.closest('section').querySelector('h2').textContent)"
+    )
+    browser.resize(1400, 900)
+    assert cut == []
+
+
 def _see_graph(browser: Browser, page: Path) -> None:
     """Open the graph of a page, and wait until it is laid out."""
     browser.open(page, "tab=graph")

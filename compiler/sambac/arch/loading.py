@@ -189,6 +189,10 @@ def load_arch(name_or_path: str) -> Arch:
     path = Path(name)
     if path.is_file():
         return parse_arch(_read(path), str(path))
+    if path.exists() and not path.is_dir():  # it is read more than once
+        raise CompileError(
+            f"{name} is a device or pipe; store the description in a file and give that."
+        )
     raise CompileError(_unknown(name))
 
 

@@ -125,6 +125,8 @@ def _read(path: Path) -> tuple[onnx.ModelProto, str]:
     """Return the file's message and the hash of its bytes."""
     if path.is_dir():
         raise CompileError(f"'{path}' is a folder; give the .onnx file in it")
+    if path.exists() and not path.is_file():
+        raise CompileError(f"'{path}' is a device or pipe; store the model in a file and give that")
     try:
         size = path.stat().st_size
         if size == 0:

@@ -26,6 +26,10 @@ FAMILY = Family(
 )
 
 
+_ENDLESS = 2**31 - 1
+"""Exporters write this, or the largest int64, where only a condition ends a loop."""
+
+
 def executions(node: ir.Node) -> int:
     """Return how often the body of a control-flow node runs, 1 where only a run can tell."""
     if node.op_type == "Scan":
@@ -34,5 +38,6 @@ def executions(node: ir.Node) -> int:
     if node.op_type == "Loop":
         trips = input_at(node, 0)
         tensor = trips.const_value if trips is not None else None
-        return max(int(tensor.numpy().item()), 0) if tensor is not None else 1
+        count = max(int(tensor.numpy().item()), 0) if tensor is not None else 1
+        return count if count < _ENDLESS else 1
     return 1

@@ -76,6 +76,7 @@ from .simplify.share_heads import ShareHeads
 from .workarounds.empty_results import EmptyResults, EmptySums, OpenProducts
 from .workarounds.full_dropouts import FullDropouts
 from .workarounds.keep_deviations import KeepDeviations
+from .workarounds.keep_layouts import KeepLayouts, SpellSizes
 from .workarounds.keep_pads import KeepPads
 from .workarounds.keep_scales import KeepScales
 from .workarounds.make_scatters_deterministic import MakeScattersDeterministic
@@ -161,6 +162,8 @@ WORKAROUNDS: tuple[Pass, ...] = (
     OpenProducts(),  # the operators leave results unwritten
     FullDropouts(),  # onnxruntime refuses some, and takes others out
     KeepPads(),  # onnxruntime gives wrong results
+    SpellSizes(),  # onnxruntime refuses what comes out
+    KeepLayouts(),  # likewise
     SpellRanks(),  # the operators that it makes of some have other axes
     KeepDeviations(),  # onnxruntime gives wrong results
     KeepScales(),  # likewise

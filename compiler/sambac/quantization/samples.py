@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -70,6 +71,11 @@ def read_samples(
 
 def read_arrays(path: str | os.PathLike[str], option: str) -> dict[str, Array]:
     """Return the arrays of the file at `path`, which `option` names; else raise `CompileError`."""
+    place = Path(path)
+    if place.exists() and not (place.is_file() or place.is_dir()):
+        raise CompileError(
+            f"{option}: {path} is a device or pipe; store the arrays in a file and give that."
+        )
     try:
         with open(path, "rb") as file, reading(partial(_damaged, path, option)):
             stored = np.load(file, allow_pickle=False)

@@ -161,8 +161,8 @@ class _Reading:
         self.problems: list[str] = []
 
     def unread(self, live_sets: Sequence[LiveSets]) -> list[str]:
-        """Return what sections write and none reads."""
-        read = {name for sets in live_sets for name in sets.live_in}
+        """Return what sections write and no operator of another reads; a reduction has none."""
+        read = {name for sets in live_sets if sets.ops for name in sets.live_in}
         return [name for sets in live_sets for name in sets.live_out if name not in read]
 
     def _version(self, symbol: int, section: Section) -> str:

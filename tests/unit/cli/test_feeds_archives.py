@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
 
@@ -58,4 +59,10 @@ def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.npz"
     path.write_bytes(content)
     with pytest.raises(Wrong, match=r"x\.npz is no array file"), open_archive(str(path), CURE):
+        pass
+
+
+def test_a_pipe_is_told_as_one(tmp_path: Path) -> None:
+    os.mkfifo(pipe := tmp_path / "x.npz")
+    with pytest.raises(Wrong, match="is a device or pipe"), open_archive(str(pipe), CURE):
         pass

@@ -53,6 +53,38 @@ def test_a_size_chooses_a_branch_whose_size_chooses_another() -> None:
     np.testing.assert_allclose(after, moved, rtol=1e-5, atol=1e-6)
 
 
+def test_pads_whose_number_is_computed() -> None:
+    """As exporters fill up with zeros the margins that a module computes from sizes."""
+    model = parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (float[2, 3] x) => (float[a, b] z)
+           <int64[1] four = {4}, int64[1] zero = {0}, int64[1] first = {1},
+            int64[1] back = {-1}, int64[1] far = {-9223372036854775807},
+            float[4, 2] v = {0.5, -0.25, 0.75, 1, -1, 0.125, 0.25, -0.5}> {
+            sizes = Shape(x)
+            given = Slice(sizes, zero, first)
+            more = Sub(given, first)
+            some = Concat<axis = 0>(more, zero)
+            count = Shape(some)
+            left = Sub(four, count)
+            zeros = ConstantOfShape<value = int64[1] {0}>(left)
+            pads = Concat<axis = 0>(zeros, some)
+            turned = Slice(pads, back, far, zero, back)
+            h = Pad(x, turned)
+            m = MatMul(h, v)
+            z = Tanh(m)
+        }""")
+    options = sambac.CompileOptions(train=True, loss=("mse:z,t",), optimizers=(sambac.SGD(lr=0.5),))
+    random = np.random.default_rng(0)
+    x, t = random.normal(size=(2, 3)), random.normal(size=(2, 2))
+    with load(sambac.compile(model, options)) as executable:
+        before = executable.state()["v"].astype(np.float64)
+        loss = executable.step({"x": x.astype(np.float32), "t": t.astype(np.float32)})["loss"]
+        after = executable.state()["v"]
+    expected, moved = _step(x, before, t)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    np.testing.assert_allclose(after, moved, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["mse", "cross_entropy"])
 @pytest.mark.parametrize(
     ("body", "said"),

@@ -15,6 +15,7 @@ from onnx import parser
 import pef
 import sambac
 from pef import DataRef, FusionGroup, Piece, Program, Variant
+from sambac.options import Level
 from sambac.reconstruct.verify import check_plans, device_of
 
 _MODELS = {
@@ -59,6 +60,29 @@ def _compiled(model: str = "residual", options: str = "O1") -> Program:
 @pytest.mark.parametrize("model", _MODELS)
 def test_what_the_compiler_makes_passes(model: str, options: str) -> None:
     assert check_plans(_compiled(model, options)) == []
+
+
+@pytest.mark.parametrize("level", ["O0", "O1", "O3"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"optimizers": (sambac.SGD(lr=0.1),)},
+        {"accumulate": True},
+        {"max_grad_norm": 1.0},
+        {"recompute": True},
+    ],
+)
+def test_steps_that_reduce_gradients_pass(level: Level, more: dict[str, Any]) -> None:
+    """Without an optimizer nothing but the reduction reads what the backward pass gives."""
+    text = """<ir_version: 8, opset_import: ["": 17]>
+        net (float[4,2] x) => (float[4,2] y)
+        <float[2,3] a = {1, 2, 3, 4, 5, 6}, float[3,2] b = {1, 2, 3, 4, 5, 6}>
+        { h = MatMul(x, a)  r = Relu(h)  y = MatMul(r, b) }"""
+    options = sambac.CompileOptions(
+        train=True, loss=("mse:y,t",), data_parallel=True, level=level, **more
+    )
+    assert check_plans(sambac.compile(parser.parse_model(text), options)) == []
 
 
 def test_a_file_passes_as_its_program_does(tmp_path: Any) -> None:

@@ -179,12 +179,17 @@ class FoldConstants(RulePass):
     bytes: int = _SMALL
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Fold in every graph of `model`."""
-        modified = super().call(model).modified
-        editor = Editor(model)
+        """Fold in every graph of `model`, again while what was computed lets rules fold more."""
+        modified = False
+        while super().call(model).modified | self._compute_all(model):
+            modified = True
+        return ir.passes.PassResult(model, modified=modified)
+
+    def _compute_all(self, model: ir.Model) -> bool:
+        editor, modified = Editor(model), False
         for graph in tuple(model.graphs()):
             modified |= self._compute(editor, graph)
-        return ir.passes.PassResult(model, modified=modified)
+        return modified
 
     def _compute(self, editor: Editor, graph: ir.Graph) -> bool:
         """Evaluate the constant nodes of a graph, as many at a time as fit one message."""

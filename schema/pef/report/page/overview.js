@@ -104,7 +104,7 @@ function reportOverview(page) {
   return el("div", { class: "columns short" },
     el("section", {}, el("h2", {}, "Inputs and outputs"), tableOf("ports", [column("name", "name"), column("way", "way"), column("graph", "graph"), column("type", (row) => `${row.dtype} ${shapeText(row.shape)}`), right("size", "bytes", (_, row) => sizeText(row))], ports,
       { choose: (row) => page.go({ symbol: row.symbol, section: null }) }).element),
-    el("section", {}, el("h2", {}, "Graphs ", modelled()), plain("graphs", report.graphs.map(({ inputs: _in, outputs: _out, ...row }) => row))),
+    el("section", { class: "wide" }, el("h2", {}, "Graphs ", modelled()), plain("graphs", report.graphs.map(({ inputs: _in, outputs: _out, ...row }) => row))),
     el("section", {}, el("h2", {}, "Operators"), tableOf("types", [column("type", "op_type"), right("count", "count", exact)], report.op_types, { choose: (row) => page.go({ tab: "sections", query: row.op_type }) }).element),
     el("section", {}, el("h2", {}, "Options"), tableOf("options", [column("option", "name"), column("value", "value")], options).element),
     report.training ? el("section", {}, el("h2", {}, "Training memory"), tableOf("training", [column("kind", "kind"), right("tensors", "tensors", exact), right("elements", "elements", exact), right("size", "bytes", bytesText)], report.training.memory).element) : null,
