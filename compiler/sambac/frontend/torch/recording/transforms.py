@@ -99,6 +99,11 @@ def _as_they_are(values: Any, level: int | None = None) -> Any:
     return values
 
 
+def _leaving(values: Any, with_gradients: bool) -> Any:
+    """Return what leaves a transform; without gradients, where it is called without any."""
+    return values if with_gradients else pytree.tree_map_only(Tensor, Tensor.detach, values)
+
+
 def _jvp(
     function: Callable[..., Any],
     primals: Any,
@@ -109,6 +114,16 @@ def _jvp(
     has_aux: bool,
 ) -> tuple[Any, ...]:
     """Return what `torch.func.jvp` does: what gradients are linear in, differentiated by it."""
+    with_gradients = torch.is_grad_enabled()
+    with torch.enable_grad():
+        made = _pushed(function, primals, tangents, argnums, has_aux=has_aux)
+    leaving: tuple[Any, ...] = _leaving(made, with_gradients)
+    return leaving
+
+
+def _pushed(
+    function: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, *, has_aux: bool
+) -> tuple[Any, ...]:
     given = _variables(primals)
     sources = given if argnums is None else eager_transforms._slice_argnums(given, argnums)
     flat, form = pytree.tree_flatten(sources)
@@ -118,17 +133,17 @@ def _jvp(
     returned = function(*given)
     result, *aux = returned if has_aux else (returned,)
     outputs, structure = pytree.tree_flatten(result)
-    weights = [variable(torch.zeros_like(one)) for one in outputs]
+    weights = _variables([torch.zeros_like(one) for one in outputs])
     linear = derivative(outputs, weights, flat, False)
     pushed = derivative(linear, directions, weights, False)
     return (result, pytree.tree_unflatten(pushed, structure), *aux)
 
 
 _OWN: dict[str, Callable[..., Any]] = {
-    "grad_increment_nesting": lambda: nullcontext(0),
+    "grad_increment_nesting": lambda: nullcontext(torch.is_grad_enabled()),
     "_wrap_all_tensors": _variables,
     "_create_differentiable": _as_they_are,
-    "_undo_create_differentiable": _as_they_are,
+    "_undo_create_differentiable": _leaving,
     "_autograd_grad": _gradients,
     "_jvp_with_argnums": _jvp,
 }

@@ -22,6 +22,8 @@ from torch.nn import functional
 from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import INCOMING, VARIABLE
 
+from .normalisations import NORMALISATIONS, scaled
+
 _aten = torch.ops.aten
 
 _MEAN = 1
@@ -39,86 +41,18 @@ def _unchecked(*_: object, **__: object) -> None:
     """What has been checked once."""
 
 
-def _standardized(x: Tensor, axes: list[int], eps: float) -> Tensor:
-    """Return `x` of mean 0 and variance 1 over `axes`."""
-    centered = x - x.mean(axes, keepdim=True)
-    return centered.div((centered.square().mean(axes, keepdim=True) + eps).sqrt())
-
-
-def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    scaled = x if weight is None else x * weight
-    return scaled if bias is None else scaled + bias
-
-
-def _of_channels(x: Tensor, values: Any) -> Any:
-    """Return one of `values`, if there are any, for each channel, the second axis of `x`."""
-    return None if values is None else values.reshape(-1, *[1] * (x.dim() - 2))
-
-
-def _layer_norm(
-    x: Tensor,
-    shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Tensor:
-    return _scaled(_standardized(x, [*range(-len(shape), 0)], eps), weight, bias)
-
-
-def _batch_norm(x: Tensor, weight: Any, bias: Any, *statistics: Any) -> Tensor:
-    """A normalisation whose `statistics` are a mean, a variance, training, momentum and eps."""
-    mean, variance, training, _, eps, *_ = statistics
-    if training or mean is None or variance is None:
-        made = _standardized(x, [0, *range(2, x.dim())], eps)
-    else:
-        made = (x - _of_channels(x, mean)) / (_of_channels(x, variance) + eps).sqrt()
-    return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
-
-
-def _batch_norm_alone(*given: Any) -> tuple[Tensor]:
-    """What a normalisation returns in front of its statistics."""
-    return (_batch_norm(*given),)
-
-
-def _batch_norm_that_evaluates(*given: Any) -> tuple[Tensor]:
-    *operands, momentum, eps = given
-    return (_batch_norm(*operands, False, momentum, eps),)
-
-
 def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return _scaled(torch.einsum("...i,oij,...j->...o", x, weight, y), None, bias)
+    return scaled(torch.einsum("...i,oij,...j->...o", x, weight, y), None, bias)
+
+
+def _copied(x: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
+    """What is written into all of `x`."""
+    return values.to(x.dtype).expand(x.shape)
 
 
 def _made(shape: Sequence[int], *order: object, **kind: Any) -> Tensor:
     """Something of a shape, of which nobody reads more."""
     return torch.zeros(shape, dtype=kind.get("dtype"))
-
-
-def _rms_norm(
-    x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
-    least = torch.finfo(x.dtype).eps if eps is None else eps
-    mean = x.square().mean([*range(-len(shape), 0)], keepdim=True)
-    return _scaled(x * (mean + least).rsqrt(), weight, None)
-
-
-def _group_norm(
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Tensor:
-    made = _standardized(x.reshape(x.shape[0], groups, -1), [2], eps).reshape(x.shape)
-    return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
-
-
-def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    axes = [axis for axis in range(v.dim()) if axis != dim] if dim != -1 else [*range(v.dim())]
-    length: Tensor = torch.linalg.vector_norm(v, 2, axes, keepdim=True)
-    return v * (g / length)
 
 
 def _dropping(what: str) -> CompileError:
@@ -243,14 +177,9 @@ FORWARD: _Formulas = MappingProxyType({
         for op in map(partial(getattr, packet), packet._overload_names)
         if op in decomposition_table
     },
-    _aten.layer_norm.default: _layer_norm,
-    _aten.batch_norm.default: _batch_norm,
-    _aten._native_batch_norm_legit_functional.default: _batch_norm_alone,
-    _aten._native_batch_norm_legit_no_training.default: _batch_norm_that_evaluates,
+    **NORMALISATIONS,
+    _aten.copy.default: _copied,
     _aten.bilinear.default: _bilinear,
-    _aten.rms_norm.default: _rms_norm,
-    _aten.group_norm.default: _group_norm,
-    _aten._weight_norm.default: _weight_norm,
     _aten.scaled_dot_product_attention.default: _attention,
     _aten.cdist.default: _distances,
     _aten.adaptive_avg_pool1d.default: _adaptive_pool,
