@@ -24,7 +24,9 @@ from torch._C._functorch import (
     CVmapInterpreterPtr,
     TransformType,
     get_interpreter_stack,
+    get_unwrapped,
     is_batchedtensor,
+    maybe_get_level,
 )
 from torch._functorch import eager_transforms, predispatch
 from torch.utils import _pytree as pytree
@@ -81,18 +83,28 @@ def _gradients(
 
 def _variables(values: Any, level: int = 0) -> Any:
     """Return variables for all tensors in `values`; inside of vmap each place has its own."""
-    one = torch.ones(())
-    for interpreter in get_interpreter_stack() or ():
-        if interpreter.key() == TransformType.Vmap:
-            size = CVmapInterpreterPtr(interpreter).batchSize()
-            one = one.unsqueeze(0).expand(size, *one.shape)
-            one = predispatch._add_batch_dim(one, 0, interpreter.level())
+    stack = get_interpreter_stack() or ()
+    axes = {one.level(): one for one in stack if one.key() == TransformType.Vmap}
 
     def made(x: Tensor) -> Tensor:
-        own: Tensor = variable(x * one.to(x.dtype) if is_batchedtensor(one) else x)
+        one = torch.ones((), dtype=x.dtype)
+        lacking = axes.keys() - _levels(x)
+        for each in sorted(lacking):
+            size = CVmapInterpreterPtr(axes[each]).batchSize()
+            one = predispatch._add_batch_dim(one.unsqueeze(0).expand(size, *one.shape), 0, each)
+        own: Tensor = variable(x * one if lacking else x)
         return own
 
     return pytree.tree_map_only(Tensor, made, values)
+
+
+def _levels(x: Tensor) -> set[int]:
+    """Return the levels of vmap whose axes `x` has."""
+    found = set()
+    while is_batchedtensor(x):
+        found.add(maybe_get_level(x))
+        x = get_unwrapped(x)
+    return found
 
 
 def _as_they_are(values: Any, level: int | None = None) -> Any:

@@ -116,12 +116,12 @@ def _average_pool(
     axes = len(size)
 
     def summed(values: Tensor) -> Tensor:
-        windows = functional.pad(values, [one for one in reversed(each) for _ in range(2)])
-        for axis, (length, step) in enumerate(zip(size, stride or size, strict=True), -axes):
-            windows = windows.unfold(axis, length, step).sum(-1)
-        return windows
+        maps = values.reshape(-1, 1, *values.shape[-axes:])
+        ones, steps = values.new_ones(1, 1, *size), stride or size
+        each = [*padding] * (axes if len(padding) == 1 else 1)
+        found = _convolved(maps, ones, (steps, each, [1] * axes, False, [0] * axes, 1))
+        return found.reshape(*values.shape[:-axes], *found.shape[-axes:])
 
-    each = [*padding] * (axes if len(padding) == 1 else 1)
     if divisor is None and not count_include_pad:
         return summed(x) / summed(torch.ones_like(x))
     return summed(x) / (prod(size) if divisor is None else divisor)
@@ -200,25 +200,51 @@ def _convolution_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of a convolution, by convolutions (torch.nn.grad has those of plain ones)."""
     stride, padding, dilation, transposed, _, groups, wanted = settings
-    axes, spatial = len(stride), range(2, x.dim())
+    spatial = range(2, x.dim())
     of_x = of_weight = of_bias = None
     if wanted[0]:
-        reached = [
-            (gradient.shape[2 + at] - 1) * stride[at]
-            - 2 * padding[at]
-            + dilation[at] * (weight.shape[2 + at] - 1)
-            + 1
-            for at in range(axes)
-        ]
-        more = [0] * axes if transposed else [x.shape[2 + at] - reached[at] for at in range(axes)]
-        back = (stride, padding, dilation, not transposed, more, groups)
-        of_x = _aten.convolution(gradient, weight, None, *back)
+        of_x = _read(gradient, x, weight, settings)
     if wanted[1]:
         inner, outer = (gradient, x) if transposed else (x, gradient)
         of_weight = _filters(inner, outer, weight, (stride, padding, dilation), groups)
     if wanted[2]:
         of_bias = gradient.sum([0, *spatial])
     return of_x, of_weight, of_bias
+
+
+def _read(gradient: Tensor, x: Tensor, weight: Tensor, settings: Sequence[Any]) -> Tensor:
+    """The gradient of what is read: a transposed convolution, of what lies at the places of `x`.
+
+    How much there is behind is a setting of it, which no size that stays open can be.
+    """
+    stride, padding, dilation, transposed, _, groups, _ = settings
+    more: list[int | None] = [0] * len(stride)
+    if not transposed:
+        reached = [
+            (gradient.shape[2 + at] - 1) * stride[at]
+            - 2 * padding[at]
+            + dilation[at] * (weight.shape[2 + at] - 1)
+            + 1
+            for at in range(len(stride))
+        ]
+        more = [_known(x.shape[2 + at] - reached[at]) for at in range(len(stride))]
+    if None in more:
+        raise CompileError(
+            "forward takes the derivative of a convolution or an average pooling with strides "
+            "along axes of open sizes, which cannot be recorded; give these axes fixed sizes"
+        )
+    return _convolved(gradient, weight, (stride, padding, dilation, not transposed, more, groups))
+
+
+def _known(size: int | torch.SymInt) -> int | None:
+    """Return a size, if it does not depend on those that stay open."""
+    known: int | None = size if isinstance(size, int) else size.node.maybe_as_int()
+    return known
+
+
+def _convolved(x: Tensor, weight: Tensor, settings: Sequence[Any]) -> Tensor:
+    found: Tensor = _aten.convolution(x, weight, None, *settings)
+    return found
 
 
 def _filters(

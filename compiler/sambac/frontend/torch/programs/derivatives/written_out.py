@@ -220,14 +220,30 @@ def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph
     mode = detect_fake_mode([node.meta.get("val") for node in given])
     with mode or nullcontext(), views_of_any_strides():
         values = [_like(node.meta["val"]) for node in given]
+        free = [size for value in values for size in _open_sizes(value)]
         made = make_fx(derived, decomposition_table=_table())(*values)
         made.graph.eliminate_dead_code()
         made = make_fx(functionalize(made))(*values)
+    if len([size for value in values for size in _open_sizes(value)]) < len(free):
+        raise CompileError(
+            "forward takes a derivative that fixes sizes that dynamic_shapes leaves open; compile "
+            "it with fixed sizes"
+        )
     graph: fx.Graph = made.graph
     for node in graph.find_nodes(op="call_function", target=_ALIAS):
         node.replace_all_uses_with(node.args[0])
     graph.eliminate_dead_code()
     return graph
+
+
+def _open_sizes(value: object) -> list[torch.SymInt]:
+    """Return the sizes of a tensor that are not known."""
+    sizes = value.shape if isinstance(value, Tensor) else ()
+    return [
+        size
+        for size in sizes
+        if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    ]
 
 
 def _like(value: object) -> object:
