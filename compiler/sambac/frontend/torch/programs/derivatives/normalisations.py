@@ -129,18 +129,20 @@ def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
     return v * (g / length)
 
 
-NORMALISATIONS: Mapping[Any, Callable[..., Any]] = MappingProxyType({
-    _aten.layer_norm.default: _layer_norm,
-    _aten.native_layer_norm.default: _native_layer_norm,
-    _aten.batch_norm.default: _batch_norm,
-    _aten.native_batch_norm.default: _native_batch_norm,
-    _aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
-    _aten._native_batch_norm_legit_functional.default: _batch_norm_with_next_statistics,
-    _aten._native_batch_norm_legit_no_training.default: _batch_norm_that_evaluates,
-    _aten.rms_norm.default: _rms_norm,
-    _aten._fused_rms_norm.default: _native_rms_norm,
-    _aten.group_norm.default: _group_norm,
-    _aten.native_group_norm.default: _native_group_norm,
-    _aten._weight_norm.default: _weight_norm,
-})
+NORMALISATIONS: Mapping[Any, Callable[..., Any]] = MappingProxyType(
+    {
+        _aten.layer_norm.default: _layer_norm,
+        _aten.native_layer_norm.default: _native_layer_norm,
+        _aten.batch_norm.default: _batch_norm,
+        _aten.native_batch_norm.default: _native_batch_norm,
+        _aten._native_batch_norm_legit.no_stats: _batch_norm_without_statistics,
+        _aten._native_batch_norm_legit_functional.default: _batch_norm_with_next_statistics,
+        _aten._native_batch_norm_legit_no_training.default: _batch_norm_that_evaluates,
+        _aten.rms_norm.default: _rms_norm,
+        _aten._fused_rms_norm.default: _native_rms_norm,
+        _aten.group_norm.default: _group_norm,
+        _aten.native_group_norm.default: _native_group_norm,
+        _aten._weight_norm.default: _weight_norm,
+    }
+)
 """The formulas of operators that normalise."""
