@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.nn import functional
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import INCOMING, VARIABLE

@@ -29,6 +29,7 @@ def _moments(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor]:
 
 
 def scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Return `x` times a weight plus a bias, if there are any."""
     scaled = x if weight is None else x * weight
     return scaled if bias is None else scaled + bias
 
@@ -63,8 +64,8 @@ def _native_batch_norm(x: Tensor, *given: Any) -> tuple[Tensor, Tensor, Tensor]:
     """What a normalisation returns beside the mean and the inverse deviation, if it trains."""
     _, _, _, _, training, _, eps = given
     axes = [0, *range(2, x.dim())] if training else []
-    found = _moments(x, axes, eps) if training else (x.new_empty(0), x.new_empty(0))
-    return (_batch_norm(x, *given), *(one.flatten() for one in found))
+    mean, inverse = _moments(x, axes, eps) if training else (x.new_empty(0), x.new_empty(0))
+    return _batch_norm(x, *given), mean.flatten(), inverse.flatten()
 
 
 def _batch_norm_without_statistics(x: Tensor, weight: Any, bias: Any, *settings: Any) -> Any:

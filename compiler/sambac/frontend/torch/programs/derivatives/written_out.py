@@ -236,14 +236,11 @@ def _traced(part: _Part, given: Sequence[fx.Node], *, batched: bool) -> fx.Graph
     return graph
 
 
-def _open_sizes(value: object) -> list[torch.SymInt]:
+def _open_sizes(value: object) -> list[Any]:
     """Return the sizes of a tensor that are not known."""
-    sizes = value.shape if isinstance(value, Tensor) else ()
-    return [
-        size
-        for size in sizes
-        if isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
-    ]
+    sizes: Any = value.shape if isinstance(value, Tensor) else ()
+    known = (size if isinstance(size, int) else size.node.maybe_as_int() for size in sizes)
+    return [size for size, found in zip(sizes, known, strict=True) if found is None]
 
 
 def _like(value: object) -> object:
