@@ -17,6 +17,7 @@ from derivative_steps import (
     slope,
 )
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.autograd import functional as derived
 from torch.nn import functional
 
@@ -359,9 +360,16 @@ def _not_used(w: Tensor, x: Tensor) -> Tensor:
     return slope(w.sin(), x).sum()
 
 
+def _dual(w: Tensor, x: Tensor) -> Tensor:
+    with forward_ad.dual_level():
+        y = forward_ad.make_dual(x, x.sin()) @ w
+        return forward_ad.unpack_dual(y).tangent.sum()
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
+        (_dual, r"forward_ad .* take them with torch\.func\.jvp"),
         (_hooked, "changes gradients with a hook on a tensor"),
         (_dropping_attention, "derivative of attention with dropout, .* let it have none"),
         (_of_a_choice, r"derivative of cond, .* torch\.where"),

@@ -29,8 +29,10 @@ from torch._C._functorch import (
     maybe_get_level,
 )
 from torch._functorch import eager_transforms, predispatch
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
+from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import derivative, variable
 from sambac.frontend.torch.patching import replaced
 
@@ -66,7 +68,16 @@ def transforms() -> Iterator[None]:
         for name, own in _OWN.items():
             before = getattr(eager_transforms, name)
             stack.enter_context(replaced(eager_transforms, name, chosen(before, own)))
+        enter = chosen(forward_ad.enter_dual_level, _refuse_duals)
+        stack.enter_context(replaced(forward_ad, "enter_dual_level", enter))
         yield
+
+
+def _refuse_duals() -> None:
+    raise CompileError(
+        "forward takes derivatives with torch.autograd.forward_ad or torch.func.linearize, which "
+        "cannot be recorded; take them with torch.func.jvp"
+    )
 
 
 def _gradients(
