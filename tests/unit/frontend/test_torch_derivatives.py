@@ -17,6 +17,7 @@ from derivative_steps import (
     slope,
 )
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.autograd import functional as derived
 from torch.nn import functional
 
@@ -87,6 +88,23 @@ def _written(w: Tensor, x: Tensor) -> Tensor:
     return slope(h**3, x).sin().sum()
 
 
+def _copied_into(w: Tensor, x: Tensor) -> Tensor:
+    x = x.requires_grad_()
+    h = (x @ w).clone()
+    h[0] = w[0]
+    h[1:].copy_(x[:1])
+    return slope(h**2, x).sin().sum()
+
+
+def _under_no_grad(w: Tensor, x: Tensor) -> Tensor:
+    """What has a graph has one there too."""
+    x = x.requires_grad_()
+    y = (x @ w).sin().sum()
+    with torch.no_grad():
+        (found,) = grad(y, x, create_graph=True)
+    return found.square().sum()
+
+
 def _returned_as_it_is(w: Tensor, x: Tensor) -> Tensor:
     """What is differentiated by has other names, and is read by the first of them too."""
     x = x.requires_grad_()
@@ -129,6 +147,8 @@ FORMS: dict[str, Function] = {
     "unused": _unused,
     "detached": _detached,
     "written": _written,
+    "copied into": _copied_into,
+    "under no_grad": _under_no_grad,
     "returned as it is": _returned_as_it_is,
     "copied": _copied,
     "by places": _by_places,
@@ -169,6 +189,71 @@ def test_backward_methods_are_differentiated(tmp_path: Path) -> None:
     module = Taking(_of_its_own)
     require_values_of_torch(module)
     require_steps_of_torch(module, tmp_path / "m.pef")
+
+
+class _Alike(torch.autograd.Function):
+    """A sine whose backward method takes a derivative of something that it makes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.detach().sin()
+
+    @staticmethod
+    def backward(ctx: Any, *came: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            made = x.detach().requires_grad_()
+            return grad(made.sin(), made, came[0])[0]
+
+
+def _of_one_that_differentiates(w: Tensor, x: Tensor) -> Tensor:
+    x = x.requires_grad_()
+    y = _Alike.apply(x @ w)
+    (found,) = grad(y.sum(), x, retain_graph=True)
+    return (found * y).sum()
+
+
+def test_backward_methods_that_differentiate_are_differentiated(tmp_path: Path) -> None:
+    module = Taking(_of_one_that_differentiates)
+    require_values_of_torch(module)
+    require_steps_of_torch(module, tmp_path / "m.pef")
+
+
+class _Tied(nn.Module):
+    """Two layers of one matrix, which has two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(self.first(x).tanh()).sin().sum()
+        of_first, of_second = grad(y, [self.first.weight, self.second.bias], create_graph=True)
+        return of_first.square().sum() + of_second.sin().sum()
+
+
+def test_derivatives_by_parameters_of_two_names(tmp_path: Path) -> None:
+    require_values_of_torch(_Tied())
+    require_steps_of_torch(_Tied(), tmp_path / "m.pef")
+
+
+class _Twofold(nn.Module):
+    """A normalisation that is called twice, and reads what it has written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 5), nn.BatchNorm1d(5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.requires_grad_()
+        first = self.norm(self.linear(x))
+        return slope(self.norm(self.linear(2 * first[:, :4])).sin(), x).square().mean()
+
+
+def test_statistics_are_written_between_derivatives(tmp_path: Path) -> None:
+    require_steps_of_torch(_Twofold(), tmp_path / "m.pef")
 
 
 class _Dropping(nn.Module):
@@ -226,6 +311,23 @@ def test_sizes_stay_open() -> None:
                 torch.testing.assert_close(torch.from_numpy(one), expected.detach())
 
 
+def test_sizes_of_pooled_images_stay_open() -> None:
+    module = _Forces(nn.AvgPool2d(2), nn.Flatten(), nn.Linear(4, 1), nn.Tanh()).eval()
+    open_sizes = {"x": {0: torch.export.Dim("batch", min=1, max=64)}}
+    program = sambac.compile(module, inputs=(torch.randn(3, 1, 4, 4),), dynamic_shapes=open_sizes)
+    x = torch.randn(5, 1, 4, 4)
+    with sambarun.load(program) as executable:
+        for one, expected in zip(executable.run({"x": x.numpy()}).values(), module(x), strict=True):
+            torch.testing.assert_close(torch.from_numpy(one), expected.detach())
+
+
+def test_strides_along_open_sizes_are_refused() -> None:
+    module = _Forces(nn.Conv2d(1, 3, 3, 2, 1)).eval()
+    open_sizes = {"x": {2: torch.export.Dim("height", min=4, max=64)}}
+    with pytest.raises(CompileError, match="strides along axes of open sizes"):
+        sambac.compile(module, inputs=(torch.randn(3, 1, 8, 8),), dynamic_shapes=open_sizes)
+
+
 def _hooked(w: Tensor, x: Tensor) -> Tensor:
     x = x.requires_grad_()
     h = x @ w
@@ -258,9 +360,16 @@ def _not_used(w: Tensor, x: Tensor) -> Tensor:
     return slope(w.sin(), x).sum()
 
 
+def _dual(w: Tensor, x: Tensor) -> Tensor:
+    with forward_ad.dual_level():
+        y = forward_ad.make_dual(x, x.sin()) @ w
+        return forward_ad.unpack_dual(y).tangent.sum()
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
+        (_dual, r"forward_ad .* take them with torch\.func\.jvp"),
         (_hooked, "changes gradients with a hook on a tensor"),
         (_dropping_attention, "derivative of attention with dropout, .* let it have none"),
         (_of_a_choice, r"derivative of cond, .* torch\.where"),

@@ -52,6 +52,27 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
         (IMAGE, OF_FOUR, OF_FOUR, OF_FOUR, ONES, 0.1, 1e-3),
         {},
     ),
+    "layer norm with its mean": (
+        aten.native_layer_norm.default,
+        (ROWS, [5], OF_FIVE, None, 1e-3),
+        {},
+    ),
+    "group norm with its mean": (
+        aten.native_group_norm.default,
+        (IMAGE, OF_FOUR, OF_FOUR, 2, 4, 42, 2, 1e-3),
+        {},
+    ),
+    "batch norm with its mean": (
+        aten.native_batch_norm.default,
+        (IMAGE, OF_FOUR, None, None, None, True, 0.1, 1e-3),
+        {},
+    ),
+    "batch norm of no statistics": (
+        aten._native_batch_norm_legit.no_stats,
+        (IMAGE, OF_FOUR, None, True, 0.1, 1e-3),
+        {},
+    ),
+    "rms norm with its mean": (aten._fused_rms_norm.default, (ROWS, [5], OF_FIVE, 1e-3), {}),
     "weight norm": (aten._weight_norm.default, (ROWS, _made(3, 1), 0), {}),
     "weight norm of columns": (aten._weight_norm.default, (ROWS, _made(1, 5), 1), {}),
     "attention": (
@@ -87,7 +108,10 @@ CALLS: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any]]] = {
 def test_operators_are_their_formulas(call: str) -> None:
     target, args, kwargs = CALLS[call]
     x = args[0].clone().requires_grad_()
-    results = [_first(run(x, *args[1:], **kwargs)) for run in (FORWARD[target], target)]
+    given = [run(x, *args[1:], **kwargs) for run in (FORWARD[target], target)]
+    for found, expected in zip(*map(_others, given), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    results = [_first(one) for one in given]
     came = torch.cos(torch.arange(results[1].numel(), dtype=torch.float64))
     slopes = [torch.autograd.grad((one.flatten() * came).sum(), x)[0] for one in results]
     for found, expected in (results, slopes):
@@ -97,6 +121,10 @@ def test_operators_are_their_formulas(call: str) -> None:
 def _first(result: Any) -> Tensor:
     first: Tensor = result if isinstance(result, Tensor) else result[0]
     return first
+
+
+def _others(result: Any) -> tuple[Tensor, ...]:
+    return () if isinstance(result, Tensor) else result[1:]
 
 
 CONVOLUTIONS: dict[str, tuple[Callable[..., nn.Module], dict[str, Any]]] = {

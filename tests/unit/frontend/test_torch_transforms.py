@@ -9,6 +9,10 @@ import pytest
 import torch
 from derivative_steps import Function, Taking, require_steps_of_torch, require_values_of_torch
 from torch import Tensor, func, vmap
+from torch.nn import functional
+
+import sambac
+import sambarun
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 """PyTorch's own formulas of products with a direction are written in it."""
@@ -73,6 +77,25 @@ def _inside_of_two(w: Tensor, x: Tensor) -> Tensor:
     return vmap(inner, in_dims=(None, 0))(x[0], x[:, 0]).square().sum() * w.sum()
 
 
+def _without_gradients(w: Tensor, x: Tensor) -> Tensor:
+    """A transform differentiates where gradients are off, and what it gives has none."""
+    with torch.no_grad():
+        found, (value, kept) = func.grad_and_value(lambda v: (_energy(w, v), v @ w), has_aux=True)(
+            x
+        )
+        pulled = func.vjp(lambda v: v @ w, x)[0]
+        pushed = func.jvp(lambda v: v @ w, (x,), (x,))[1]
+        curved = func.hessian(lambda v: _energy(w, v))(x[0])
+    return ((found + kept + pulled + pushed + curved[:3]) * w[0]).sum() * value
+
+
+def _of_a_constant(w: Tensor, x: Tensor) -> Tensor:
+    """Rows of zeros for what is not used, inside of vmap too."""
+    pair = func.jacrev(lambda u, v: (u @ w).tanh(), argnums=(0, 1))(x[0], x[1])
+    zeros = func.jacfwd(lambda v: w[0])(x[0])
+    return (pair[0].square() + pair[1] + zeros).sum() * pair[1].shape[1]
+
+
 FORMS: dict[str, Function] = {
     "grad": _grad,
     "by both": _by_both,
@@ -84,6 +107,8 @@ FORMS: dict[str, Function] = {
     "products": _products,
     "of products": _of_products,
     "inside of two": _inside_of_two,
+    "without gradients": _without_gradients,
+    "of a constant": _of_a_constant,
 }
 
 
@@ -92,6 +117,38 @@ def test_derivatives_are_those_of_pytorch(form: str, tmp_path: Path) -> None:
     module = Taking(FORMS[form])
     require_values_of_torch(module)
     require_steps_of_torch(module, tmp_path / "m.pef")
+
+
+def _gradients_of_rows(w: Tensor, x: Tensor) -> Tensor:
+    """Gradients for each row, through a normalisation, of which PyTorch gets the next ones wrong.
+
+    float64 takes them row by row.
+    """
+
+    def energy(w: Tensor, v: Tensor) -> Tensor:
+        h = functional.layer_norm((v @ w)[None], [4], w[1], w[2])
+        return functional.group_norm(h.sin().reshape(1, 4, 1), 2, w[0], w[3]).sin().sum()
+
+    if x.dtype == torch.float32:
+        return vmap(func.grad(energy), in_dims=(None, 0))(w, x).square().sum()
+    rows = [torch.autograd.grad(energy(w, v), w, create_graph=True)[0] for v in x]
+    return torch.stack(rows).square().sum()
+
+
+def test_normalisations_for_each_row(tmp_path: Path) -> None:
+    module = Taking(_gradients_of_rows)
+    require_values_of_torch(module)
+    require_steps_of_torch(module, tmp_path / "m.pef")
+
+
+def test_sizes_of_what_is_mapped_stay_open() -> None:
+    module = Taking(lambda w, x: vmap(func.grad(lambda v: _energy(w, v)))(x)).eval()
+    open_sizes = ({0: torch.export.Dim("batch", min=2, max=64)},)
+    program = sambac.compile(module, inputs=(torch.randn(3, 4),), dynamic_shapes=open_sizes)
+    x = torch.randn(5, 4)
+    with sambarun.load(program) as executable:
+        (found,) = executable.run({"x": x.numpy()}).values()
+    torch.testing.assert_close(torch.from_numpy(found), module(x).detach())
 
 
 def test_a_derivative_that_nobody_takes_is_left_out() -> None:

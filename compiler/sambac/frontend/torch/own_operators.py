@@ -47,7 +47,7 @@ def derivative(
 
     If they are `batched`, the incoming ones have one more axis in front, and so do these.
     """
-    return [source.new_zeros(_shape(source, incoming, batched)) for source in sources]
+    return [source.new_zeros(gradient_shape(source, incoming, batched)) for source in sources]
 
 
 @torch.library.custom_op("sambac::variable", mutates_args=())
@@ -78,10 +78,11 @@ def _(
     sources: Sequence[Tensor],
     batched: bool,
 ) -> list[Tensor]:
-    return [source.new_empty(_shape(source, incoming, batched)) for source in sources]
+    return [source.new_empty(gradient_shape(source, incoming, batched)) for source in sources]
 
 
-def _shape(source: Tensor, incoming: Sequence[Tensor], batched: bool) -> Sequence[int]:
+def gradient_shape(source: Tensor, incoming: Sequence[Tensor], batched: bool) -> Sequence[int]:
+    """Return the shape of the gradient of `source`, where the `incoming` ones are `batched`."""
     return (incoming[0].shape[0], *source.shape) if batched else source.shape
 
 

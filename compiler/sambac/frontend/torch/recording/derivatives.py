@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import get_ident
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -50,7 +50,7 @@ def derivatives() -> Iterator[None]:
     def tracked(value: object, tracer: Any, proxy: Any) -> None:
         if get_ident() == here and isinstance(value, Tensor):
             known = tracer.tensor_tracker.get(value)
-            if known is None or _is_written(proxy):
+            if known is None or _begins(proxy.proxy.node):
                 names = firsts.setdefault(tracer, WeakTensorKeyDictionary())
                 names[value] = ref(proxy.proxy.node)
         track(value, tracer, proxy)
@@ -63,10 +63,14 @@ def derivatives() -> Iterator[None]:
         yield
 
 
-def _is_written(proxy: Any) -> bool:
-    """Tell whether what a tensor is now called after has changed it."""
-    target = proxy.proxy.node.target
-    return isinstance(target, OpOverload) and target._schema.is_mutable
+def _begins(node: fx.Node) -> bool:
+    """Tell whether a tensor that is now called after `node` was not what it is before.
+
+    It has been changed, or is an input that has several names, of which the last is used.
+    """
+    target = node.target
+    is_written = isinstance(target, OpOverload) and target._schema.is_mutable
+    return is_written or node.op == "placeholder"
 
 
 def _grad(  # the signature of autograd.grad
@@ -89,7 +93,8 @@ def _grad(  # the signature of autograd.grad
     incoming = _incoming(results, kept, batched=is_grads_batched)
     used = _used(results, sources, lenient=bool(allow_unused) or materialize_grads)
     wanted = [one for one, is_used in zip(sources, used, strict=True) if is_used]
-    with _by_first_names(firsts, wanted):
+    gradients = torch.enable_grad() if create_graph else nullcontext()
+    with _by_first_names(firsts, wanted), gradients:
         found = iter(derivative(results, incoming, wanted, is_grads_batched))
     made = [next(found) if is_used else None for is_used in used]
     if not create_graph:

@@ -24,11 +24,15 @@ from torch._C._functorch import (
     CVmapInterpreterPtr,
     TransformType,
     get_interpreter_stack,
+    get_unwrapped,
     is_batchedtensor,
+    maybe_get_level,
 )
 from torch._functorch import eager_transforms, predispatch
+from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
+from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import derivative, variable
 from sambac.frontend.torch.patching import replaced
 
@@ -64,7 +68,16 @@ def transforms() -> Iterator[None]:
         for name, own in _OWN.items():
             before = getattr(eager_transforms, name)
             stack.enter_context(replaced(eager_transforms, name, chosen(before, own)))
+        enter = chosen(forward_ad.enter_dual_level, _refuse_duals)
+        stack.enter_context(replaced(forward_ad, "enter_dual_level", enter))
         yield
+
+
+def _refuse_duals() -> None:
+    raise CompileError(
+        "forward takes derivatives with torch.autograd.forward_ad or torch.func.linearize, which "
+        "cannot be recorded; take them with torch.func.jvp"
+    )
 
 
 def _gradients(
@@ -81,22 +94,37 @@ def _gradients(
 
 def _variables(values: Any, level: int = 0) -> Any:
     """Return variables for all tensors in `values`; inside of vmap each place has its own."""
-    one = torch.ones(())
-    for interpreter in get_interpreter_stack() or ():
-        if interpreter.key() == TransformType.Vmap:
-            size = CVmapInterpreterPtr(interpreter).batchSize()
-            one = one.unsqueeze(0).expand(size, *one.shape)
-            one = predispatch._add_batch_dim(one, 0, interpreter.level())
+    stack = get_interpreter_stack() or ()
+    axes = {one.level(): one for one in stack if one.key() == TransformType.Vmap}
 
     def made(x: Tensor) -> Tensor:
-        own: Tensor = variable(x * one.to(x.dtype) if is_batchedtensor(one) else x)
+        one = torch.ones((), dtype=x.dtype)
+        lacking = axes.keys() - _levels(x)
+        for each in sorted(lacking):
+            size = CVmapInterpreterPtr(axes[each]).batchSize()
+            one = predispatch._add_batch_dim(one.unsqueeze(0).expand(size, *one.shape), 0, each)
+        own: Tensor = variable(x * one if lacking else x)
         return own
 
     return pytree.tree_map_only(Tensor, made, values)
 
 
+def _levels(x: Tensor) -> set[int]:
+    """Return the levels of vmap whose axes `x` has."""
+    found = set()
+    while is_batchedtensor(x):
+        found.add(maybe_get_level(x))
+        x = get_unwrapped(x)
+    return found
+
+
 def _as_they_are(values: Any, level: int | None = None) -> Any:
     return values
+
+
+def _leaving(values: Any, with_gradients: bool) -> Any:
+    """Return what leaves a transform; without gradients, where it is called without any."""
+    return values if with_gradients else pytree.tree_map_only(Tensor, Tensor.detach, values)
 
 
 def _jvp(
@@ -109,6 +137,16 @@ def _jvp(
     has_aux: bool,
 ) -> tuple[Any, ...]:
     """Return what `torch.func.jvp` does: what gradients are linear in, differentiated by it."""
+    with_gradients = torch.is_grad_enabled()
+    with torch.enable_grad():
+        made = _pushed(function, primals, tangents, argnums, has_aux=has_aux)
+    leaving: tuple[Any, ...] = _leaving(made, with_gradients)
+    return leaving
+
+
+def _pushed(
+    function: Callable[..., Any], primals: Any, tangents: Any, argnums: Any, *, has_aux: bool
+) -> tuple[Any, ...]:
     given = _variables(primals)
     sources = given if argnums is None else eager_transforms._slice_argnums(given, argnums)
     flat, form = pytree.tree_flatten(sources)
@@ -118,17 +156,17 @@ def _jvp(
     returned = function(*given)
     result, *aux = returned if has_aux else (returned,)
     outputs, structure = pytree.tree_flatten(result)
-    weights = [variable(torch.zeros_like(one)) for one in outputs]
+    weights = _variables([torch.zeros_like(one) for one in outputs])
     linear = derivative(outputs, weights, flat, False)
     pushed = derivative(linear, directions, weights, False)
     return (result, pytree.tree_unflatten(pushed, structure), *aux)
 
 
 _OWN: dict[str, Callable[..., Any]] = {
-    "grad_increment_nesting": lambda: nullcontext(0),
+    "grad_increment_nesting": lambda: nullcontext(torch.is_grad_enabled()),
     "_wrap_all_tensors": _variables,
     "_create_differentiable": _as_they_are,
-    "_undo_create_differentiable": _as_they_are,
+    "_undo_create_differentiable": _leaving,
     "_autograd_grad": _gradients,
     "_jvp_with_argnums": _jvp,
 }

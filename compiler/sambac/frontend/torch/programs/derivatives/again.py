@@ -57,6 +57,8 @@ def _require_derivatives(node: fx.Node, known: Known) -> None:
     if node.target is not operator.getitem:
         return
     (source,) = node.all_input_nodes
+    if source.target in FORWARD:
+        return
     found = known[node]
     is_constant = found.is_floating_point() and not found.requires_grad
     if is_constant and any(one.requires_grad for one in known[source] if one is not None):
@@ -108,6 +110,16 @@ def _own(node: fx.Node, known: Known) -> list[Tensor]:
 
     given: Any = (backward, len(ends), *ends, *(known[one] for one in sources))
     return [*_Own.apply(*given)]  # type: ignore[no-untyped-call]
+
+
+def run_backward(node: fx.Node) -> set[fx.Node]:
+    """Return what is run for the gradients of a function with a backward method of its own.
+
+    Such a method may call other functions that have one.
+    """
+    found = set(_depending(arguments(node)[1], node))
+    inner = [one for one in found if one.target is OWN]
+    return found.union(*map(run_backward, inner))
 
 
 def _depending(sources: Sequence[fx.Node], until: fx.Node) -> list[fx.Node]:

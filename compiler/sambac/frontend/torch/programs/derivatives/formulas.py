@@ -17,10 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import decomposition_table
-from torch.nn import functional
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.own_operators import INCOMING, VARIABLE
+
+from .normalisations import NORMALISATIONS, scaled
 
 _aten = torch.ops.aten
 
@@ -39,86 +40,18 @@ def _unchecked(*_: object, **__: object) -> None:
     """What has been checked once."""
 
 
-def _standardized(x: Tensor, axes: list[int], eps: float) -> Tensor:
-    """Return `x` of mean 0 and variance 1 over `axes`."""
-    centered = x - x.mean(axes, keepdim=True)
-    return centered.div((centered.square().mean(axes, keepdim=True) + eps).sqrt())
-
-
-def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    scaled = x if weight is None else x * weight
-    return scaled if bias is None else scaled + bias
-
-
-def _of_channels(x: Tensor, values: Any) -> Any:
-    """Return one of `values`, if there are any, for each channel, the second axis of `x`."""
-    return None if values is None else values.reshape(-1, *[1] * (x.dim() - 2))
-
-
-def _layer_norm(
-    x: Tensor,
-    shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enable: bool = True,
-) -> Tensor:
-    return _scaled(_standardized(x, [*range(-len(shape), 0)], eps), weight, bias)
-
-
-def _batch_norm(x: Tensor, weight: Any, bias: Any, *statistics: Any) -> Tensor:
-    """A normalisation whose `statistics` are a mean, a variance, training, momentum and eps."""
-    mean, variance, training, _, eps, *_ = statistics
-    if training or mean is None or variance is None:
-        made = _standardized(x, [0, *range(2, x.dim())], eps)
-    else:
-        made = (x - _of_channels(x, mean)) / (_of_channels(x, variance) + eps).sqrt()
-    return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
-
-
-def _batch_norm_alone(*given: Any) -> tuple[Tensor]:
-    """What a normalisation returns in front of its statistics."""
-    return (_batch_norm(*given),)
-
-
-def _batch_norm_that_evaluates(*given: Any) -> tuple[Tensor]:
-    *operands, momentum, eps = given
-    return (_batch_norm(*operands, False, momentum, eps),)
-
-
 def _bilinear(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return _scaled(torch.einsum("...i,oij,...j->...o", x, weight, y), None, bias)
+    return scaled(torch.einsum("...i,oij,...j->...o", x, weight, y), None, bias)
+
+
+def _copied(x: Tensor, values: Tensor, non_blocking: bool = False) -> Tensor:
+    """What is written into all of `x`."""
+    return values.to(x.dtype).expand(x.shape)
 
 
 def _made(shape: Sequence[int], *order: object, **kind: Any) -> Tensor:
     """Something of a shape, of which nobody reads more."""
     return torch.zeros(shape, dtype=kind.get("dtype"))
-
-
-def _rms_norm(
-    x: Tensor, shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
-) -> Tensor:
-    least = torch.finfo(x.dtype).eps if eps is None else eps
-    mean = x.square().mean([*range(-len(shape), 0)], keepdim=True)
-    return _scaled(x * (mean + least).rsqrt(), weight, None)
-
-
-def _group_norm(
-    x: Tensor,
-    groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
-) -> Tensor:
-    made = _standardized(x.reshape(x.shape[0], groups, -1), [2], eps).reshape(x.shape)
-    return _scaled(made, _of_channels(x, weight), _of_channels(x, bias))
-
-
-def _weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    axes = [axis for axis in range(v.dim()) if axis != dim] if dim != -1 else [*range(v.dim())]
-    length: Tensor = torch.linalg.vector_norm(v, 2, axes, keepdim=True)
-    return v * (g / length)
 
 
 def _dropping(what: str) -> CompileError:
@@ -182,12 +115,12 @@ def _average_pool(
     axes = len(size)
 
     def summed(values: Tensor) -> Tensor:
-        windows = functional.pad(values, [one for one in reversed(each) for _ in range(2)])
-        for axis, (length, step) in enumerate(zip(size, stride or size, strict=True), -axes):
-            windows = windows.unfold(axis, length, step).sum(-1)
-        return windows
+        maps = values.reshape(-1, 1, *values.shape[-axes:])
+        ones, steps = values.new_ones(1, 1, *size), stride or size
+        each = [*padding] * (axes if len(padding) == 1 else 1)
+        found = _convolved(maps, ones, (steps, each, [1] * axes, False, [0] * axes, 1))
+        return found.reshape(*values.shape[:-axes], *found.shape[-axes:])
 
-    each = [*padding] * (axes if len(padding) == 1 else 1)
     if divisor is None and not count_include_pad:
         return summed(x) / summed(torch.ones_like(x))
     return summed(x) / (prod(size) if divisor is None else divisor)
@@ -243,14 +176,9 @@ FORWARD: _Formulas = MappingProxyType({
         for op in map(partial(getattr, packet), packet._overload_names)
         if op in decomposition_table
     },
-    _aten.layer_norm.default: _layer_norm,
-    _aten.batch_norm.default: _batch_norm,
-    _aten._native_batch_norm_legit_functional.default: _batch_norm_alone,
-    _aten._native_batch_norm_legit_no_training.default: _batch_norm_that_evaluates,
+    **NORMALISATIONS,
+    _aten.copy.default: _copied,
     _aten.bilinear.default: _bilinear,
-    _aten.rms_norm.default: _rms_norm,
-    _aten.group_norm.default: _group_norm,
-    _aten._weight_norm.default: _weight_norm,
     _aten.scaled_dot_product_attention.default: _attention,
     _aten.cdist.default: _distances,
     _aten.adaptive_avg_pool1d.default: _adaptive_pool,
@@ -271,25 +199,51 @@ def _convolution_backward(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """The gradients of a convolution, by convolutions (torch.nn.grad has those of plain ones)."""
     stride, padding, dilation, transposed, _, groups, wanted = settings
-    axes, spatial = len(stride), range(2, x.dim())
+    spatial = range(2, x.dim())
     of_x = of_weight = of_bias = None
     if wanted[0]:
-        reached = [
-            (gradient.shape[2 + at] - 1) * stride[at]
-            - 2 * padding[at]
-            + dilation[at] * (weight.shape[2 + at] - 1)
-            + 1
-            for at in range(axes)
-        ]
-        more = [0] * axes if transposed else [x.shape[2 + at] - reached[at] for at in range(axes)]
-        back = (stride, padding, dilation, not transposed, more, groups)
-        of_x = _aten.convolution(gradient, weight, None, *back)
+        of_x = _read(gradient, x, weight, settings)
     if wanted[1]:
         inner, outer = (gradient, x) if transposed else (x, gradient)
         of_weight = _filters(inner, outer, weight, (stride, padding, dilation), groups)
     if wanted[2]:
         of_bias = gradient.sum([0, *spatial])
     return of_x, of_weight, of_bias
+
+
+def _read(gradient: Tensor, x: Tensor, weight: Tensor, settings: Sequence[Any]) -> Tensor:
+    """The gradient of what is read: a transposed convolution, of what lies at the places of `x`.
+
+    How much there is behind is a setting of it, which no size that stays open can be.
+    """
+    stride, padding, dilation, transposed, _, groups, _ = settings
+    more: list[int | None] = [0] * len(stride)
+    if not transposed:
+        reached = [
+            (gradient.shape[2 + at] - 1) * stride[at]
+            - 2 * padding[at]
+            + dilation[at] * (weight.shape[2 + at] - 1)
+            + 1
+            for at in range(len(stride))
+        ]
+        more = [_known(x.shape[2 + at] - reached[at]) for at in range(len(stride))]
+    if None in more:
+        raise CompileError(
+            "forward takes the derivative of a convolution or an average pooling with strides "
+            "along axes of open sizes, which cannot be recorded; give these axes fixed sizes"
+        )
+    return _convolved(gradient, weight, (stride, padding, dilation, not transposed, more, groups))
+
+
+def _known(size: int | torch.SymInt) -> int | None:
+    """Return a size, if it does not depend on those that stay open."""
+    known: int | None = size if isinstance(size, int) else size.node.maybe_as_int()
+    return known
+
+
+def _convolved(x: Tensor, weight: Tensor, settings: Sequence[Any]) -> Tensor:
+    found: Tensor = _aten.convolution(x, weight, None, *settings)
+    return found
 
 
 def _filters(

@@ -27,15 +27,21 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
-from sambac.frontend.torch.own_operators import OWN, VARIABLE, derivatives_of, parts_of
+from sambac.frontend.torch.own_operators import (
+    OWN,
+    VARIABLE,
+    derivatives_of,
+    gradient_shape,
+    parts_of,
+)
 from sambac.frontend.torch.programs.names import renamed
 from sambac.frontend.torch.programs.views import views_of_any_strides
 
-from .again import arguments, own_results, require_plain, run_again
+from .again import arguments, own_results, require_plain, run_again, run_backward
 from .formulas import BACKWARD
 
 _aten = torch.ops.aten
-_DETACH = _aten.detach.default
+_ALIAS, _DETACH = _aten.alias.default, _aten.detach.default
 _DROPOUTS = frozenset({_aten.dropout.default, _aten.native_dropout.default})
 _DRAWS = torch.Tag.nondeterministic_seeded
 _NOISE = frozenset({
@@ -110,8 +116,10 @@ class _Stretch:
             if node in wanted:
                 wanted.update(node.all_input_nodes)
         nodes = [one for one in graph.nodes if one in depend & wanted and one not in roots]
-        read = {one for node in nodes for one in node.all_input_nodes}.union(results)
-        made = [item for node in nodes if node.target is OWN for item in own_results(node)]
+        own = [node for node in nodes if node.target is OWN]
+        run = {*nodes, *(one for node in own for one in run_backward(node))}
+        read = {one for node in run for one in node.all_input_nodes}.union(results)
+        made = [item for node in own for item in own_results(node)]
         return cls(results, sources, roots, nodes, [*read.difference(nodes, roots), *made])
 
 
@@ -196,28 +204,43 @@ def _traced(part: _Stretch, given: Sequence[fx.Node], *, batched: bool) -> fx.Gr
         pairs = [pair for pair in zip(ends, incoming, strict=True) if pair[0].requires_grad]
         starts = [known[one] for one in part.sources]
         computed = [known[node] for node in part.tensors]
+        zeros = [one.new_zeros(gradient_shape(one, incoming, batched)) for one in starts]
         if not pairs:
-            axes = incoming[0].shape[:1] if batched else ()
-            return [*(one.new_zeros((*axes, *one.shape)) for one in starts), *computed]
-        gradients: tuple[Tensor, ...] = torch.autograd.grad(
+            return [*zeros, *computed]
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
             [end for end, _ in pairs],
             starts,
             [gradient for _, gradient in pairs],
             is_grads_batched=batched,
             allow_unused=True,
-            materialize_grads=True,
         )
-        return [*gradients, *computed]
+        found = [zero if one is None else one for one, zero in zip(gradients, zeros, strict=True)]
+        return [*found, *computed]
 
     mode = detect_fake_mode([node.meta.get("val") for node in given])
     with mode or nullcontext(), views_of_any_strides():
         values = [_like(node.meta["val"]) for node in given]
+        free = [size for value in values for size in _open_sizes(value)]
         made = make_fx(derived, decomposition_table=_table())(*values)
         made.graph.eliminate_dead_code()
         made = make_fx(functionalize(made))(*values)
-    made.graph.eliminate_dead_code()
+    if len([size for value in values for size in _open_sizes(value)]) < len(free):
+        raise CompileError(
+            "forward takes a derivative that fixes sizes that dynamic_shapes leaves open; compile "
+            "it with fixed sizes"
+        )
     graph: fx.Graph = made.graph
+    for node in graph.find_nodes(op="call_function", target=_ALIAS):
+        node.replace_all_uses_with(node.args[0])
+    graph.eliminate_dead_code()
     return graph
+
+
+def _open_sizes(value: object) -> list[Any]:
+    """Return the sizes of a tensor that are not known."""
+    sizes: Any = value.shape if isinstance(value, Tensor) else ()
+    known = (size if isinstance(size, int) else size.node.maybe_as_int() for size in sizes)
+    return [size for size, found in zip(sizes, known, strict=True) if found is None]
 
 
 def _like(value: object) -> object:
