@@ -46,7 +46,7 @@ _RECORDER = f"{__package__}.capture"
 
 
 @dataclass(frozen=True)
-class _Check:
+class _ValueCheck:
     """What a condition is to be to pass, and the lines that raise the error if it is not."""
 
     wanted: bool
@@ -57,7 +57,7 @@ class _Check:
 class _CheckedFile:
     """The conditions that check, and the lines whose errors are caught."""
 
-    checks: Mapping[Span, _Check]
+    checks: Mapping[Span, _ValueCheck]
     caught: Sequence[range]
 
 
@@ -133,7 +133,7 @@ class PassedChecks(TorchFunctionMode):
             self._refused = error
             raise
 
-    def _passing(self, frame: FrameType) -> _Check | None:
+    def _passing(self, frame: FrameType) -> _ValueCheck | None:
         """Return the check that asks for a tensor, by which the code of `frame` decides, if any."""
         span = _span(frame.f_code, frame.f_lasti)
         check = None if span is None else self._file(frame).checks.get(span)
@@ -263,7 +263,7 @@ _ASKED = ("__getattr__", "__getattribute__", "__getitem__", "__missing__", "__ne
 """Functions whose errors answer Python: that there is no such thing, or nothing more."""
 
 
-def _checked(tree: ast.Module, tried: Collection[ast.AST]) -> Iterator[tuple[Span, _Check]]:
+def _checked(tree: ast.Module, tried: Collection[ast.AST]) -> Iterator[tuple[Span, _ValueCheck]]:
     """Yield the parts of each condition that checks, and how they are to pass."""
     for node in ast.walk(tree):
         if node in tried:  # an error may be caught there, and something else computed
@@ -298,7 +298,7 @@ def _answers(error: ast.Raise) -> bool:
 _LEAVING = (ast.Return, ast.Break, ast.Continue, ast.Yield, ast.YieldFrom)
 
 
-def _parts(test: ast.expr, wanted: bool, raising: range) -> Iterator[tuple[Span, _Check]]:
+def _parts(test: ast.expr, wanted: bool, raising: range) -> Iterator[tuple[Span, _ValueCheck]]:
     """Yield what a condition is made of by `and`, `or` and `not`, with what makes it `wanted`."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         yield from _parts(test.operand, not wanted, raising)
@@ -307,4 +307,4 @@ def _parts(test: ast.expr, wanted: bool, raising: range) -> Iterator[tuple[Span,
             yield from _parts(part, wanted, raising)
     elif test.end_lineno is not None and test.end_col_offset is not None:
         span = (test.lineno, test.end_lineno, test.col_offset, test.end_col_offset)
-        yield span, _Check(wanted, raising)
+        yield span, _ValueCheck(wanted, raising)
