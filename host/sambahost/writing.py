@@ -51,6 +51,8 @@ def write_with(model: Any, run: Run, length: int, output: Callable[..., object])
     original = model.forward
     text = "decoder_input_ids" if model.config.is_encoder_decoder else "input_ids"
     takes = inspect.signature(original).parameters
+    if "perm_mask" in takes:  # each token is asked for at a place of its own, as in XLNet
+        raise HostError(f"a {type(model).__name__} came, which writes by permuted texts")
     longest = length
 
     @functools.cache

@@ -101,6 +101,10 @@ def test_what_pipelines_refuse() -> None:
     says = "a pipeline of text-classification: a BertForSequence.* came, which does not write text"
     with pytest.raises(pybuda.PyBudaError, match=says):
         pipeline("text-classification", model=reader, tokenizer=letters())
+    config = transformers.XLNetConfig(vocab_size=259, d_model=16, n_layer=1, n_head=2, d_inner=16)
+    permuting, output = transformers.XLNetLMHeadModel(config), transformers.utils.ModelOutput
+    with pytest.raises(HostError, match="XLNetLMHeadModel came, which writes by permuted texts"):
+        write_with(permuting, lambda module, given: module(*given), 8, output)
     with pytest.raises(pybuda.PyBudaError, match="pybuda_max_length is 0; a whole number from 1"):
         pipeline("text-generation", model=gpt2(), tokenizer=letters(), pybuda_max_length=0)
     ours = pipeline("text-generation", model=gpt2(), tokenizer=letters())

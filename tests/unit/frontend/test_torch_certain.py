@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch_runs import run_training, training_source
 
 from sambac.errors import CompileError
@@ -52,10 +53,24 @@ def test_layers_that_are_always_or_never_left_out(name: str, rate: float) -> Non
     np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def _written_in_a_list(rate: float) -> torch.Tensor:
+    draw = torch.rand(1)
+    torch._foreach_mul_([draw], 5)
+    return draw > rate * 2
+
+
+def _written_as_statistics(rate: float) -> torch.Tensor:
+    mean = torch.rand(1)
+    functional.batch_norm(torch.ones(2, 1), mean, torch.ones(1), training=True)
+    return mean < rate * 0
+
+
 OPEN: dict[str, Question] = {
     "rate": lambda rate: torch.rand(1) < rate,
     "moved": lambda rate: torch.rand(1) + 0.5 < rate * 2,
     "written": lambda rate: torch.rand(1).mul_(2).sub_(1) < rate * 0,
+    "written in a list": _written_in_a_list,
+    "written as statistics": _written_as_statistics,
     "other limits": lambda rate: torch.empty(1).uniform_(-1, 1) < rate * 0,
     "normal": lambda rate: torch.randn(1) < rate * 0,
     "a tensor": lambda rate: torch.rand(1) < torch.tensor(rate),
@@ -72,3 +87,11 @@ def test_a_number_of_a_draw_decides_nothing() -> None:
     module = _Skipping(lambda rate: torch.rand(1).item() < rate, 0.5)
     with pytest.raises(CompileError, match="control flow depends on the values of tensors"):
         training_source(module, torch.randn(2, 3))
+
+
+@pytest.mark.parametrize(
+    "question", [lambda rate: torch.rand(3) < rate, lambda rate: (torch.rand(3) < rate).item()]
+)
+def test_several_draws_decide_nothing(question: Question) -> None:
+    with pytest.raises(CompileError, match=r"[Tt]ensor with (more than one value|3 elements)"):
+        training_source(_Skipping(question, 0), torch.randn(2, 3))

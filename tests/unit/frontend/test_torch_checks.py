@@ -6,7 +6,7 @@ They are read as they stand in the file: PYTEST_DONT_REWRITE keeps assert what i
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -134,6 +134,31 @@ def test_examples_that_do_not_pass_are_refused(
         compile(_Layer(check), inputs=(torch.tensor([[9.0, 1.0, 1.0], [1.0, 9.0, 1.0]]),))
 
 
+class _Ignored:
+    """A context that ends errors, which its name does not say."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_about: object) -> bool:
+        return True
+
+
+def _ignored(x: torch.Tensor) -> torch.Tensor:
+    with _Ignored():
+        if x.max().item() > 5:
+            raise ValueError("too large")
+        x = x + 1
+    return x
+
+
+def test_examples_whose_errors_are_caught_are_refused() -> None:
+    with pytest.warns(UserWarning, match="_Layer checks values"):
+        compile(_Layer(_ignored), inputs=(_X,))
+    with pytest.raises(CompileError, match=r"raises ValueError for the example .*too large"):
+        compile(_Layer(_ignored), inputs=(_X + 5,))
+
+
 def _chosen(x: torch.Tensor) -> torch.Tensor:
     if x.max() > 5:
         x = x - 5
@@ -173,6 +198,72 @@ def _suppressed(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def _left_at_last(x: torch.Tensor) -> torch.Tensor:
+    def small(y: torch.Tensor) -> torch.Tensor:
+        try:
+            if x.max() > 5:
+                raise ValueError
+            y = x + 1
+        finally:
+            return y  # noqa: B012
+
+    return small(x)
+
+
+def _caught_whatever(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x + 1 if x.max() < 5 else x - 5
+    except Exception:
+        return x
+
+
+def _number_caught_whatever(x: torch.Tensor) -> torch.Tensor:
+    try:
+        return x + 1 if x.max().item() < 5 else x - 5
+    except Exception:
+        return x
+
+
+class _Counted:
+    """Numbers below another one, as Python asks for them in three ways."""
+
+    def __init__(self, count: object) -> None:
+        self.count, self.next = count, 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        self.next += 1
+        if self.next > self.count or self.next > 9:
+            raise StopIteration
+        return self.next
+
+    def __getitem__(self, at: int) -> int:
+        if at >= self.count or at > 9:
+            raise IndexError(at)
+        return at
+
+    @property
+    def scale(self) -> float:
+        if self.count < 3:
+            raise AttributeError
+        return 2.0
+
+
+def _iterated(x: torch.Tensor) -> torch.Tensor:
+    return x + sum(_Counted(x.abs().sum().long().item()))
+
+
+def _indexed(x: torch.Tensor) -> torch.Tensor:
+    counted = _Counted(x.abs().max())
+    return x + sum(map(counted.__getitem__, range(1)))
+
+
+def _asked_for(x: torch.Tensor) -> torch.Tensor:
+    return x * getattr(_Counted(x.abs().max().item()), "scale", 1.0)
+
+
 def _returned_or_raised(x: torch.Tensor, *, clips: bool = True) -> torch.Tensor:
     if x.max() > 5:
         if clips:
@@ -184,6 +275,8 @@ def _returned_or_raised(x: torch.Tensor, *, clips: bool = True) -> torch.Tensor:
 _CHOICES = (
     *(_chosen, _chosen_by_a_number, _caught, _part_of_a_condition),
     *(_caught_outside, _suppressed, _returned_or_raised),
+    *(_left_at_last, _iterated, _indexed, _asked_for),
+    *(_caught_whatever, _number_caught_whatever),
 )
 
 

@@ -31,6 +31,7 @@ class _Model(nn.Module):
         numbers = {"stride": 2, "size": 3, "sizes": [3, -1], "flag": True, "rate": 0.5, "count": 0}
         for name, number in numbers.items():
             self.register_buffer(name, torch.tensor(number), persistent=persistent)
+        self.register_buffer("mean", torch.zeros(3), persistent=persistent)
         self.function = function
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -58,6 +59,39 @@ def _warmed_apart(model: _Model, x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         model.count.view(1)[0].add_(1)
     return model.layer(x) * (2 if model.count > 2 else 1)
+
+
+def _added_in_a_list(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    limit = model.rate * 1
+    torch._foreach_add_([limit], [x.sum()])
+    return model.layer(x) * (2 if limit > 1 else 1)
+
+
+def _counted_at_last(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    y = model.layer(x) * (2 if model.count > 2 else 1)
+    torch._foreach_add_([model.count], 1)
+    return y
+
+
+def _counted_by_another_name(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    y = model.layer(x) * (2 if model.count > 2 else 1)
+    torch.atleast_1d(model.count).add_(1)
+    return y
+
+
+def _averaged_at_last(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    y = model.layer(x) * (2 if model.mean[0] > 0.5 else 1)
+    return functional.batch_norm(y, model.mean, torch.ones(3), training=True, momentum=0.5)
+
+
+def _sharing(persistent: bool) -> _Model:
+    """Return a model that decides by what a checkpoint has, or training changes."""
+    model = _Model(DECIDE["fraction"])
+    if persistent:
+        model.layer.register_buffer("rate", model.rate)
+    else:
+        model.register_buffer("rate", model.layer.bias.detach()[0], persistent=False)
+    return model
 
 
 DECIDE: dict[str, Function] = {
@@ -104,6 +138,11 @@ def test_what_is_counted_is_counted() -> None:
     [
         pytest.param(_Model(_warmed), id="written"),
         pytest.param(_Model(_warmed_apart), id="written without gradients"),
+        pytest.param(_Model(_added_in_a_list), id="computed and written in a list"),
+        pytest.param(_Model(_counted_at_last), id="written in a list"),
+        pytest.param(_Model(_counted_by_another_name), id="written by another name"),
+        pytest.param(_Model(_averaged_at_last), id="written as statistics"),
+        pytest.param(_sharing(persistent=True), id="in checkpoints by another name"),
         pytest.param(_Model(DECIDE["comparison"], persistent=True), id="in checkpoints"),
         pytest.param(_Model(lambda m, x: m.layer(x) if m.layer.bias[0] < 2 else x), id="trained"),
     ],
@@ -111,3 +150,8 @@ def test_what_is_counted_is_counted() -> None:
 def test_what_may_change_does_not_decide(model: nn.Module) -> None:
     with pytest.raises(CompileError, match="control flow depends on the values of tensors"):
         sambac.compile(model, TRAIN, inputs=(X,))
+
+
+def test_what_is_part_of_a_parameter_does_not_decide() -> None:
+    with pytest.raises(CompileError, match="control flow depends on the values of tensors"):
+        sambac.compile(_sharing(persistent=False), inputs=(X,))

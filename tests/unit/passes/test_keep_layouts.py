@@ -60,6 +60,11 @@ def test_one_image_alone(form: str) -> None:
     _compare("1,8,6,c", body.format('mode = "cubic"'), constants)
 
 
+def test_images_of_which_nothing_is_left() -> None:
+    constants = "float[4] scales = {1.0, 1.0, 2.0, 0.1}"
+    _compare("2,h,6,3", 'r = Resize <mode = "cubic"> (t, , scales)', constants)
+
+
 def _compare(shape: str, resizing: str, constants: str) -> None:
     model = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 18]>

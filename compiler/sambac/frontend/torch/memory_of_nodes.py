@@ -5,7 +5,11 @@ from __future__ import annotations
 import operator
 from itertools import zip_longest
 
+import torch
 from torch import fx
+
+_aten = torch.ops.aten
+_NORMALIZE = (_aten.batch_norm.default, _aten.instance_norm.default)
 
 
 def written_by(node: fx.Node) -> list[fx.Node]:
@@ -19,6 +23,27 @@ def written_by(node: fx.Node) -> list[fx.Node]:
         for item, value in ((item, node.kwargs.get(item.name, value)) for item, value in given)
         if isinstance(value, fx.Node) and item.alias_info is not None and item.alias_info.is_write
     ]
+
+
+def written_statistics(node: fx.Node) -> list[fx.Node]:
+    """Return what `node` changes without saying so: the fourth and fifth argument, if the sixth is.
+
+    Those are the statistics of a normalization.
+    """
+    writes = node.target in _NORMALIZE and bool(node.args[5])
+    return [value for value in node.args[3:5] if isinstance(value, fx.Node)] if writes else []
+
+
+def written_in_lists(node: fx.Node) -> list[fx.Node]:
+    """Return the inputs that `node` changes and that are in lists, unlike those of `written_by`."""
+    schema = getattr(node.target, "_schema", None)
+    written = (
+        node.kwargs.get(item.name, value)
+        for item, value in zip_longest(schema.arguments if schema else (), node.args)
+        if item is not None and item.alias_info is not None and item.alias_info.is_write
+    )
+    lists = (value for value in written if isinstance(value, (list, tuple)))
+    return [value for each in lists for value in each if isinstance(value, fx.Node)]
 
 
 def viewed(node: fx.Node) -> fx.Node | None:

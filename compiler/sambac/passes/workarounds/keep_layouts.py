@@ -94,6 +94,8 @@ def keep_layout(editor: Editor, node: ir.Node) -> str | None:
         return "there are kernels for channels at any place"
     if axes is not None and {axis % _IMAGES for axis in axes.as_ints()} != {2, 3}:
         return "it resizes other axes than those of images"
+    if result.shape is not None and 0 in tuple(result.shape):
+        return "nothing is left of its images, whose axes would not be told apart again"
     alone = x.shape[0] == 1
     joined = (-1, 1, 0, 0) if alone else (1, -1, 0, 0)
     like = ir.Value(name="", type=x.type, shape=_shape(x.shape, alone))

@@ -118,6 +118,7 @@ def _captured(
                 _without_assignments(),
             ):
                 program = recorded(module, partial(_exported, module, example))
+            checks.require_told()
         except Exception as error:  # the module's own code runs here, and may raise anything
             _require_form(module, example, error)
             raise refusal(name, error) from error

@@ -4,7 +4,8 @@
     if torch.rand([]) < self.rate: ...     never, where the rate is 0
 
 Control flow that depends on values cannot be recorded; this does not. A draw lies in [0, 1). That
-it is exactly 0 is taken for what does not happen.
+it is exactly 0 is taken for what does not happen. Nothing is known of draws that anything else than
+a comparison has seen, nor of several at once, which decide nothing in PyTorch.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
+
+from sambac.frontend.torch.modules.tape import tensors_in
 
 _DRAWS = (torch.rand, torch.rand_like)
 
@@ -35,8 +38,8 @@ class CertainDraws(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._draws = WeakIdKeyDictionary()
-        self._answers = WeakIdKeyDictionary()
+        self._draws: Any = WeakIdKeyDictionary()
+        self._answers: Any = WeakIdKeyDictionary()
 
     def __torch_function__(
         self,
@@ -53,6 +56,8 @@ class CertainDraws(TorchFunctionMode):
             answer, version = self._answers[given]
             if version == args[0]._version:
                 return answer
+        if func not in _IS_BELOW and getattr(func, "__name__", "") != "__get__":
+            self._forget((args, kwargs))
         result = func(*args, **(kwargs or {}))
         if func in _DRAWS or (func is Tensor.uniform_ and len(args) == 1 and not kwargs):
             self._draws[result] = result._version
@@ -69,5 +74,12 @@ class CertainDraws(TorchFunctionMode):
     def _note(self, result: Tensor, limits: Sequence[object], *, below: bool) -> None:
         """Note what `result` holds, if it is certain: a draw beside the one of `limits`."""
         limit = limits[0] if len(limits) == 1 else None
-        if isinstance(limit, (int, float)) and (limit <= 0 or limit >= 1):
+        alone = all(type(size) is int and size == 1 for size in result.shape)
+        if alone and isinstance(limit, (int, float)) and (limit <= 0 or limit >= 1):
             self._answers[result] = below == (limit >= 1), result._version
+
+    def _forget(self, given: object) -> None:
+        """Forget tensors that something else gets: it may write to them without saying so."""
+        for tensor in tensors_in(given):
+            self._draws.pop(tensor, None)
+            self._answers.pop(tensor, None)

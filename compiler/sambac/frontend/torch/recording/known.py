@@ -20,12 +20,26 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
+from torch.fx import GraphModule, Node
 
-from sambac.frontend.torch.memory_of_nodes import base_of, written_by
+from sambac.frontend.torch.memory_of_nodes import (
+    base_of,
+    written_by,
+    written_in_lists,
+    written_statistics,
+)
 from sambac.frontend.torch.patching import replaced
+from sambac.frontend.torch.states import share_memory
 
 _FEW = 16
 """The most elements of a buffer by which code is expected to decide."""
+
+_aten = torch.ops.aten
+_NAMES = (
+    *(_aten.atleast_1d.default, _aten.atleast_2d.default, _aten.atleast_3d.default),
+    *(_aten.type_as.default, _aten.broadcast_tensors.default, _aten.meshgrid.indexing),
+)
+"""Operators that may give what they are given."""
 
 
 def recorded(module: torch.nn.Module, record: Callable[[], ExportedProgram]) -> ExportedProgram:
@@ -33,24 +47,34 @@ def recorded(module: torch.nn.Module, record: Callable[[], ExportedProgram]) -> 
 
     It records again where some are written.
     """
-    named = dict(module.named_modules())
-    names = {name for name, tensor in module.named_buffers() if _is_known(named, name, tensor)}
+    names = _known(module)
     if not names:
         return record()
     with _with_values(names):
         program = record()
-    written = names & _written(program)
+    written = names if _writes_unseen(program) else names & _written(program)
     if not written:
         return program
     with _with_values(names - written):
         return record()
 
 
-def _is_known(named: dict[str, torch.nn.Module], name: str, tensor: Tensor) -> bool:
-    """Tell whether a buffer of a few elements has content, which checkpoints leave as it is."""
-    path, _, last = name.rpartition(".")
-    kept = last not in named[path]._non_persistent_buffers_set
-    return not (kept or tensor.is_meta or isinstance(tensor, FakeTensor)) and tensor.numel() <= _FEW
+def _known(module: torch.nn.Module) -> set[str]:
+    """Return the buffers of a few elements with content, which no checkpoint and nobody changes."""
+    named = dict(module.named_modules())
+    small: dict[str, Tensor] = {}
+    changing: list[Tensor] = list(module.parameters())
+    for name, tensor in module.named_buffers(remove_duplicate=False):
+        path, _, last = name.rpartition(".")
+        if last not in named[path]._non_persistent_buffers_set:
+            changing.append(tensor)
+        elif not tensor.is_meta and not isinstance(tensor, FakeTensor) and tensor.numel() <= _FEW:
+            small[name] = tensor
+    return {
+        name
+        for name, tensor in small.items()
+        if not any(share_memory(tensor, other) for other in changing)
+    }
 
 
 def _written(program: ExportedProgram) -> set[str]:
@@ -58,9 +82,30 @@ def _written(program: ExportedProgram) -> set[str]:
     inside = (node for node in program.graph.nodes if isinstance(node.target, HigherOrderOperator))
     found = {*chain.from_iterable(node.all_input_nodes for node in inside)}
     found.update(chain.from_iterable(map(written_by, program.graph.nodes)))
-    bases = {base_of(node).name for node in found}
+    found.update(chain.from_iterable(map(written_in_lists, program.graph.nodes)))
+    found.update(chain.from_iterable(map(written_statistics, program.graph.nodes)))
+    bases = {base.name for node in found for base in _bases(node)}
     buffers = program.graph_signature.inputs_to_buffers
     return {buffer for name, buffer in buffers.items() if name in bases}
+
+
+def _bases(node: Node) -> Iterator[Node]:
+    """Yield what `node` may be a view of, though no schema says so."""
+    base = base_of(node)
+    if base.target in _NAMES:
+        yield from chain.from_iterable(map(_bases, base.all_input_nodes))
+    else:
+        yield base
+
+
+def _writes_unseen(program: ExportedProgram) -> bool:
+    """Tell whether what is computed is written in ways that leave it known while recording."""
+    graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, GraphModule)]
+    written = chain.from_iterable(
+        map(written_in_lists, chain.from_iterable(g.nodes for g in graphs))
+    )
+    buffers = program.graph_signature.inputs_to_buffers
+    return any(base.name not in buffers for node in written for base in _bases(node))
 
 
 @contextmanager
@@ -70,7 +115,7 @@ def _with_values(names: Collection[str]) -> Iterator[None]:
 
     def made(mode: FakeTensorMode, module: torch.nn.Module) -> dict[str, Any]:
         stand_ins = make(mode, module)
-        for name, tensor in module.named_buffers():
+        for name, tensor in module.named_buffers(remove_duplicate=False):
             if name in names and isinstance(fake := stand_ins[name], FakeTensor):
                 fake.constant = tensor.clone()  # to which calls may write
                 mode.fake_tensor_converter.add_constant_storage_mapping(fake)
