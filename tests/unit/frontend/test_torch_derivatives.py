@@ -17,7 +17,6 @@ from derivative_steps import (
     slope,
 )
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 from torch.autograd import functional as derived
 from torch.nn import functional
 
@@ -326,82 +325,6 @@ def test_strides_along_open_sizes_are_refused() -> None:
     open_sizes = {"x": {2: torch.export.Dim("height", min=4, max=64)}}
     with pytest.raises(CompileError, match="strides along axes of open sizes"):
         sambac.compile(module, inputs=(torch.randn(3, 1, 8, 8),), dynamic_shapes=open_sizes)
-
-
-def _hooked(w: Tensor, x: Tensor) -> Tensor:
-    x = x.requires_grad_()
-    h = x @ w
-    h.register_hook(lambda gradient: 2 * gradient)
-    return slope(h.sin(), x).sum()
-
-
-def _dropping_attention(w: Tensor, x: Tensor) -> Tensor:
-    x = x.requires_grad_()
-    return slope(functional.scaled_dot_product_attention(x, x @ w, x, dropout_p=0.5), x).sum()
-
-
-def _of_a_choice(w: Tensor, x: Tensor) -> Tensor:
-    x = x.requires_grad_()
-    y = torch.cond(x.sum() > 0, torch.sin, torch.cos, (x @ w,))
-    return slope(y, x).sum()
-
-
-def _of_a_constant(w: Tensor, x: Tensor) -> Tensor:
-    return slope((x.detach() @ w).sum(), x)
-
-
-def _of_several(w: Tensor, x: Tensor) -> Tensor:
-    x = x.requires_grad_()
-    return grad(x @ w, x, create_graph=True)[0].sum()
-
-
-def _not_used(w: Tensor, x: Tensor) -> Tensor:
-    x = x.requires_grad_()
-    return slope(w.sin(), x).sum()
-
-
-def _dual(w: Tensor, x: Tensor) -> Tensor:
-    with forward_ad.dual_level():
-        y = forward_ad.make_dual(x, x.sin()) @ w
-        return forward_ad.unpack_dual(y).tangent.sum()
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (_dual, r"forward_ad .* take them with torch\.func\.jvp"),
-        (_hooked, "changes gradients with a hook on a tensor"),
-        (_dropping_attention, "derivative of attention with dropout, .* let it have none"),
-        (_of_a_choice, r"derivative of cond, .* torch\.where"),
-        (_of_a_constant, "does not require grad"),
-        (_of_several, "only for scalar outputs"),
-        (_not_used, "appears to not have been used"),
-    ],
-)
-@pytest.mark.parametrize("train", [False, True])
-def test_what_is_not_recorded_is_refused(function: Function, said: str, train: bool) -> None:
-    options = sambac.CompileOptions(train=train)
-    with pytest.raises(CompileError, match=said):
-        sambac.compile(Taking(function), options, inputs=(X.clone(),))
-
-
-def test_a_recurrent_layer_that_drops_is_refused() -> None:
-    """PyTorch's own formula of one forgets to drop."""
-
-    class _Recurrent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.LSTM(4, 3, 2, dropout=0.5)
-
-        def forward(self, x: Tensor) -> Tensor:
-            x = x.requires_grad_()
-            return slope(self.layer(x)[0], x).sum()
-
-    said = "recurrent layer with dropout"
-    with pytest.raises(CompileError, match=said):
-        sambac.compile(
-            _Recurrent(), sambac.CompileOptions(train=True), inputs=(torch.randn(2, 3, 4),)
-        )
 
 
 def test_what_other_threads_differentiate_is_theirs(tmp_path: Path) -> None:
