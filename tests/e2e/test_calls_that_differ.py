@@ -380,6 +380,7 @@ def directional(m: Model, x: torch.Tensor) -> torch.Tensor:
     return values * slopes
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # of PyTorch's own
 def test_forward_derivatives_train_as_in_torch() -> None:
     trains_as_in_torch(Model(directional))
 

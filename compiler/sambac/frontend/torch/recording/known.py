@@ -61,7 +61,7 @@ def recorded(module: torch.nn.Module, record: Callable[[], ExportedProgram]) -> 
 
 def _known(module: torch.nn.Module) -> set[str]:
     """Return the buffers of a few elements with content, which no checkpoint and nobody changes."""
-    named = dict(module.named_modules())
+    named = dict(module.named_modules(remove_duplicate=False))
     small: dict[str, Tensor] = {}
     changing: list[Tensor] = list(module.parameters())
     for name, tensor in module.named_buffers(remove_duplicate=False):
