@@ -77,7 +77,7 @@ def views(draw: st.DrawFn, most: int = 24) -> DataflowView:
         cloned.update(outputs if is_cloned else ())
         ops[f"n{index}"] = OpFacts(
             name=f"n{index}",
-            op_type=draw(st.sampled_from(_OP_TYPES)),
+            op_type=draw(st.sampled_from(_OP_TYPES)) if inputs else "RandomNormal",
             domain="",
             inputs=tuple(inputs),
             outputs=outputs,
