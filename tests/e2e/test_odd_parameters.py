@@ -11,6 +11,7 @@ import torch
 from near import assert_near, exactly
 from safetensors.torch import save_file
 from torch import fx, nn
+from two_steps import require_two_steps_of_torch
 
 import sambac
 import sambarun
@@ -62,20 +63,7 @@ def _hold(part: Callable[[torch.Tensor], torch.Tensor]) -> Change:
 
 def _assert_trains(module: nn.Module) -> None:
     """Require that `module` trains like in PyTorch, for two steps."""
-    exact = exactly(module).train()
-    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
-    with sambarun.load(sambac.compile(module, TRAIN, inputs=(X,))) as executable:
-        for _ in range(2):
-            optimizer.zero_grad()
-            loss = exact(exactly(X))
-            loss.backward()
-            optimizer.step()
-            assert_near(executable.step({"x": X.numpy()})["output"], loss)
-        state = executable.state()
-    kept = exact.state_dict()
-    for name, tensor in (*exact.named_parameters(), *exact.named_buffers()):
-        if name in kept:
-            assert_near(state[name], tensor, what=name)
+    require_two_steps_of_torch(module, X)
 
 
 def _assert_infers(module: nn.Module) -> None:

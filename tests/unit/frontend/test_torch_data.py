@@ -8,6 +8,7 @@ import pytest
 import torch
 from near import assert_near, exactly
 from torch import nn
+from two_steps import require_two_steps_of_torch
 
 import sambac
 import sambarun
@@ -72,19 +73,7 @@ READ: dict[str, Function] = {
 
 @pytest.mark.parametrize("name", READ)
 def test_data_of_tensors_trains_as_in_pytorch(name: str) -> None:
-    model = _Model(READ[name])
-    exact = exactly(model)
-    optimizer = torch.optim.SGD(exact.parameters(), lr=0.5)
-    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable:
-        for _ in range(2):
-            optimizer.zero_grad()
-            loss = exact(exactly(X))
-            loss.backward()
-            optimizer.step()
-            assert_near(executable.step({"x": X.numpy()})["output"], loss)
-        state = executable.state()
-    for key, tensor in exact.state_dict().items():
-        assert_near(state[key], tensor, what=key)
+    require_two_steps_of_torch(_Model(READ[name]), X, lr=0.5)
 
 
 def test_data_that_is_written_is_written_at_inference() -> None:

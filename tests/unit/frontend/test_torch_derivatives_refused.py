@@ -60,7 +60,7 @@ def _dual(w: Tensor, x: Tensor) -> Tensor:
         (_hooked, "changes gradients with a hook on a tensor"),
         (_dropping_attention, "derivative of attention with dropout, .* let it have none"),
         (_of_a_choice, r"derivative of cond, .* torch\.where"),
-        (_of_a_constant, "does not require grad"),
+        (_of_a_constant, r"does not require grad .* call requires_grad_\(\)"),
         (_of_several, "only for scalar outputs"),
         (_not_used, "appears to not have been used"),
     ],

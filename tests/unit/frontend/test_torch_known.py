@@ -9,6 +9,7 @@ import torch
 from near import assert_near, exactly
 from torch import nn
 from torch.nn import functional
+from two_steps import require_two_steps_of_torch
 
 import sambac
 import sambarun
@@ -108,19 +109,7 @@ DECIDE: dict[str, Function] = {
 
 @pytest.mark.parametrize("name", DECIDE)
 def test_what_stays_decides(name: str) -> None:
-    model = _Model(DECIDE[name])
-    exact = exactly(model)
-    optimizer = torch.optim.SGD(exact.parameters(), lr=0.1)
-    with sambarun.load(sambac.compile(model, TRAIN, inputs=(X,))) as executable:
-        for _ in range(2):
-            optimizer.zero_grad()
-            loss = exact(exactly(X))
-            loss.backward()
-            optimizer.step()
-            assert_near(executable.step({"x": X.numpy()})["output"], loss)
-        state = executable.state()
-    for key, tensor in exact.named_parameters():
-        assert_near(state[key], tensor, what=key)
+    require_two_steps_of_torch(_Model(DECIDE[name]), X, lr=0.1)
 
 
 def test_what_is_counted_is_counted() -> None:

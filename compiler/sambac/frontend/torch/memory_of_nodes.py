@@ -14,14 +14,24 @@ _NORMALIZE = (_aten.batch_norm.default, _aten.instance_norm.default)
 
 def written_by(node: fx.Node) -> list[fx.Node]:
     """Return the inputs that `node` changes."""
+    return [value for value in _written(node) if isinstance(value, fx.Node)]
+
+
+def written_in_lists(node: fx.Node) -> list[fx.Node]:
+    """Return the inputs that `node` changes and that are in lists, unlike those of `written_by`."""
+    lists = (value for value in _written(node) if isinstance(value, (list, tuple)))
+    return [value for each in lists for value in each if isinstance(value, fx.Node)]
+
+
+def _written(node: fx.Node) -> list[object]:
+    """Return the arguments that `node` changes, by its schema."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return []
-    given = zip_longest(schema.arguments, node.args)
     return [
-        value
-        for item, value in ((item, node.kwargs.get(item.name, value)) for item, value in given)
-        if isinstance(value, fx.Node) and item.alias_info is not None and item.alias_info.is_write
+        node.kwargs.get(item.name, value)
+        for item, value in zip_longest(schema.arguments, node.args)
+        if item.alias_info is not None and item.alias_info.is_write
     ]
 
 
@@ -32,18 +42,6 @@ def written_statistics(node: fx.Node) -> list[fx.Node]:
     """
     writes = node.target in _NORMALIZE and bool(node.args[5])
     return [value for value in node.args[3:5] if isinstance(value, fx.Node)] if writes else []
-
-
-def written_in_lists(node: fx.Node) -> list[fx.Node]:
-    """Return the inputs that `node` changes and that are in lists, unlike those of `written_by`."""
-    schema = getattr(node.target, "_schema", None)
-    written = (
-        node.kwargs.get(item.name, value)
-        for item, value in zip_longest(schema.arguments if schema else (), node.args)
-        if item is not None and item.alias_info is not None and item.alias_info.is_write
-    )
-    lists = (value for value in written if isinstance(value, (list, tuple)))
-    return [value for each in lists for value in each if isinstance(value, fx.Node)]
 
 
 def viewed(node: fx.Node) -> fx.Node | None:

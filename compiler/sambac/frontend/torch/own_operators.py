@@ -109,9 +109,8 @@ def _(
     """Gradients at each place of the axis, of what does not depend on other places of it."""
     of_results, of_incoming, of_sources, _ = dims
     size, at = info.batch_size, int(batched)
-    if all(
-        dim == 0 for dim in of_sources
-    ):  # each a variable that was made inside of vmap, with its axis in front
+    # Variables that were made inside of vmap have its axis in front.
+    if all(dim == 0 for dim in of_sources):
         found = derivative(
             [_moved(one, dim, 0, size) for one, dim in zip(results, of_results, strict=True)],
             [_moved(one, dim, at, size) for one, dim in zip(incoming, of_incoming, strict=True)],

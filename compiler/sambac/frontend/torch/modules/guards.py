@@ -26,9 +26,6 @@ from sambac.frontend.torch.patching import replaced
 
 from .inputs import Example, module_name
 
-_JOINT = "torch._functorch._aot_autograd"
-"""Where PyTorch takes the derivatives of control flow, which are not recorded."""
-
 ADVICE = "write it with operators that torch differentiates itself"
 """What to do about gradients that cannot be recorded."""
 
@@ -221,18 +218,12 @@ def _is_traced(module: torch.nn.Module, path: str) -> bool:
 
 
 def _refuse(message: str, before: Callable[..., object]) -> Callable[..., object]:
-    here, allowed = get_ident(), [False]  # modes of torch call what they are asked once more
+    here = get_ident()
 
     def refuse(*args: object, **kwargs: object) -> object:
-        if get_ident() != here or allowed[0]:
+        if get_ident() != here:
             return before(*args, **kwargs)
-        if not str(sys._getframe(1).f_globals.get("__name__")).startswith(_JOINT):
-            raise CompileError(message)
-        allowed[0] = True
-        try:
-            return before(*args, **kwargs)
-        finally:
-            allowed[0] = False
+        raise CompileError(message)
 
     return refuse
 

@@ -85,6 +85,7 @@ def capture(
     if training:
         _require_trainable(module)
         return _captured(module, example, training=True, differentiates=True)
+    # Only for a derivative do backward methods and hooks count while a module evaluates.
     program, told = _captured(module, example, training=False, differentiates=False)
     if not takes_derivatives(program):
         return program, told

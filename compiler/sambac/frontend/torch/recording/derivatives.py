@@ -158,7 +158,10 @@ def _used(results: Sequence[Tensor], sources: Sequence[Tensor], *, lenient: bool
     for at, one in enumerate((*results, *sources)):
         if not one.requires_grad:
             what = f"element {at} of tensors" if at < len(results) else "One of the inputs"
-            raise RuntimeError(f"{what} does not require grad and does not have a grad_fn")
+            raise RuntimeError(
+                f"{what} does not require grad and does not have a grad_fn; call requires_grad_() "
+                "on what is differentiated by before anything is computed of it"
+            )
     with _disable_current_modes():
         ends = [get_gradient_edge(one) for one in results]
         edges = [get_gradient_edge(one) for one in sources]

@@ -20,7 +20,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from sambac.frontend.torch.memory_of_nodes import (
     base_of,
@@ -28,6 +28,7 @@ from sambac.frontend.torch.memory_of_nodes import (
     written_in_lists,
     written_statistics,
 )
+from sambac.frontend.torch.own_operators import parts_of
 from sambac.frontend.torch.patching import replaced
 from sambac.frontend.torch.states import share_memory
 
@@ -100,10 +101,8 @@ def _bases(node: Node) -> Iterator[Node]:
 
 def _writes_unseen(program: ExportedProgram) -> bool:
     """Tell whether what is computed is written in ways that leave it known while recording."""
-    graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, GraphModule)]
-    written = chain.from_iterable(
-        map(written_in_lists, chain.from_iterable(g.nodes for g in graphs))
-    )
+    nodes = chain.from_iterable(part.graph.nodes for part in parts_of(program))
+    written = chain.from_iterable(map(written_in_lists, nodes))
     buffers = program.graph_signature.inputs_to_buffers
     return any(base.name not in buffers for node in written for base in _bases(node))
 

@@ -226,7 +226,7 @@ def _read(gradient: Tensor, x: Tensor, weight: Tensor, settings: Sequence[Any]) 
             + 1
             for at in range(len(stride))
         ]
-        more = [_known(x.shape[2 + at] - reached[at]) for at in range(len(stride))]
+        more = [known_size(x.shape[2 + at] - reached[at]) for at in range(len(stride))]
     if None in more:
         raise CompileError(
             "forward takes the derivative of a convolution or an average pooling with strides "
@@ -235,7 +235,7 @@ def _read(gradient: Tensor, x: Tensor, weight: Tensor, settings: Sequence[Any]) 
     return _convolved(gradient, weight, (stride, padding, dilation, not transposed, more, groups))
 
 
-def _known(size: int | torch.SymInt) -> int | None:
+def known_size(size: int | torch.SymInt) -> int | None:
     """Return a size, if it does not depend on those that stay open."""
     known: int | None = size if isinstance(size, int) else size.node.maybe_as_int()
     return known

@@ -38,7 +38,7 @@ from sambac.frontend.torch.programs.names import renamed
 from sambac.frontend.torch.programs.views import views_of_any_strides
 
 from .again import arguments, own_results, require_plain, run_again, run_backward
-from .formulas import BACKWARD
+from .formulas import BACKWARD, known_size
 
 _aten = torch.ops.aten
 _ALIAS, _DETACH = _aten.alias.default, _aten.detach.default
@@ -239,8 +239,7 @@ def _traced(part: _Stretch, given: Sequence[fx.Node], *, batched: bool) -> fx.Gr
 def _open_sizes(value: object) -> list[Any]:
     """Return the sizes of a tensor that are not known."""
     sizes: Any = value.shape if isinstance(value, Tensor) else ()
-    known = (size if isinstance(size, int) else size.node.maybe_as_int() for size in sizes)
-    return [size for size, found in zip(sizes, known, strict=True) if found is None]
+    return [size for size in sizes if known_size(size) is None]
 
 
 def _like(value: object) -> object:
