@@ -65,10 +65,12 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     program = with_loops_written_out(program, training=training)
     program = without_regions(program, training=training)
     table = _table(program)
-    if (known := transcribed(program, table)) is not None:
+    # An operator may return the tensor that it takes (`x.float()`), which is called after it from
+    # there on. What is differentiated by keeps its first name, as all that reads it depends on it.
+    differentiates = takes_derivatives(program)
+    if not differentiates and (known := transcribed(program, table)) is not None:
         return known
-    # A tensor that an operator returns as it is may be what is differentiated by.
-    first = disable_proxy_updates() if takes_derivatives(program) else nullcontext()
+    first = disable_proxy_updates() if differentiates else nullcontext()
     with quiet(), views_of_any_strides(), first:
         try:
             result: ExportedProgram = program.run_decompositions(table)

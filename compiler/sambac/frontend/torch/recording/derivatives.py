@@ -16,65 +16,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from threading import get_ident
 from typing import Any
-from weakref import WeakKeyDictionary, ref
 
 import torch
-from torch import Tensor, fx
-from torch._ops import HigherOrderOperator, OpOverload
+from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch.autograd.graph import get_gradient_edge
 from torch.fx.experimental import proxy_tensor
 from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils.weak import WeakTensorKeyDictionary
 
 from sambac.frontend.torch.own_operators import derivative
 from sambac.frontend.torch.patching import replaced
 
 from .transforms import is_pytorchs, transforms
 
-_Firsts = WeakKeyDictionary[Any, WeakTensorKeyDictionary]
-"""What tensors were first called in each recording."""
-
 
 @contextmanager
 def derivatives() -> Iterator[None]:
     """Record what is differentiated meanwhile. What other threads do is theirs."""
     here, before = get_ident(), torch.autograd.grad
-    track: Any = proxy_tensor.set_proxy_slot
-    firsts: _Firsts = WeakKeyDictionary()
 
     def grad(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() != here or is_pytorchs(sys._getframe(1)):
-            return before(*args, **kwargs)
-        return _grad(firsts, *args, **kwargs)
+        theirs = get_ident() != here or is_pytorchs(sys._getframe(1))
+        return (before if theirs else _grad)(*args, **kwargs)
 
-    def tracked(value: object, tracer: Any, proxy: Any) -> None:
-        if get_ident() == here and isinstance(value, Tensor):
-            known = tracer.tensor_tracker.get(value)
-            if known is None or _begins(proxy.proxy.node):
-                names = firsts.setdefault(tracer, WeakTensorKeyDictionary())
-                names[value] = ref(proxy.proxy.node)
-        track(value, tracer, proxy)
-
-    with (
-        replaced(torch.autograd, "grad", grad),
-        replaced(proxy_tensor, track.__name__, tracked),
-        transforms(),
-    ):
+    with replaced(torch.autograd, "grad", grad), transforms():
         yield
 
 
-def _begins(node: fx.Node) -> bool:
-    """Tell whether a tensor that is now called after `node` was not what it is before.
-
-    It has been changed, or is an input that has several names, of which the last is used.
-    """
-    target = node.target
-    is_written = isinstance(target, OpOverload) and target._schema.is_mutable
-    return is_written or node.op == "placeholder"
-
-
 def _grad(  # the signature of autograd.grad
-    firsts: _Firsts,
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
@@ -94,7 +63,7 @@ def _grad(  # the signature of autograd.grad
     used = _used(results, sources, lenient=bool(allow_unused) or materialize_grads)
     wanted = [one for one, is_used in zip(sources, used, strict=True) if is_used]
     gradients = torch.enable_grad() if create_graph else nullcontext()
-    with _by_first_names(firsts, wanted), gradients:
+    with gradients:
         found = iter(derivative(results, incoming, wanted, is_grads_batched))
     made = [next(found) if is_used else None for is_used in used]
     if not create_graph:
@@ -103,28 +72,6 @@ def _grad(  # the signature of autograd.grad
         pairs = zip(sources, made, strict=True)
         made = [torch.zeros_like(one) if found is None else found for one, found in pairs]
     return tuple(made)
-
-
-@contextmanager
-def _by_first_names(firsts: _Firsts, sources: Sequence[Tensor]) -> Iterator[None]:
-    """Let `sources` be called what they were when they were made, or written, while recording.
-
-    An operator may return the tensor that it takes (`x.float()`), which is called after it from
-    there on. What has read the tensor before depends on it too.
-    """
-    tracer = getattr(proxy_tensor.get_proxy_mode(), "tracer", None)
-    if tracer is None:
-        yield
-        return
-    tracker, first = tracer.tensor_tracker, firsts.get(tracer, WeakTensorKeyDictionary())
-    named = [one for one in sources if one in tracker and one in first]
-    names = [tracker[one] for one in named]
-    for one in named:
-        tracker[one] = proxy_tensor._ProxyTensor(fx.Proxy(first[one](), tracer), None)
-    try:
-        yield
-    finally:
-        tracker.update(zip(named, names, strict=True))
 
 
 def _incoming(
