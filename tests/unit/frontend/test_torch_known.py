@@ -80,6 +80,25 @@ def _counted_by_another_name(model: _Model, x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def _counted_in_a_part(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False):
+        model.count.add_(1)
+    return model.layer(x) * (2 if model.count > 2 else 1)
+
+
+def _counted_after_a_part(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False):
+        view = model.count.view(1)
+    view.add_(1)
+    return model.layer(x) * (2 if model.count > 2 else 1)
+
+
+def _read_in_a_part(model: _Model, x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", enabled=False):
+        scaled = x * model.rate
+    return model.layer(scaled) if model.rate < 1 else x
+
+
 def _averaged_at_last(model: _Model, x: torch.Tensor) -> torch.Tensor:
     y = model.layer(x) * (2 if model.mean[0] > 0.5 else 1)
     return functional.batch_norm(y, model.mean, torch.ones(3), training=True, momentum=0.5)
@@ -103,6 +122,7 @@ DECIDE: dict[str, Function] = {
     "repetition": lambda m, x: sum(m.layer(x) * i for i in range(1, m.size)),
     "shape": lambda m, x: m.layer(x).reshape(m.sizes.tolist()),
     "slice": lambda m, x: m.layer(x)[:, : m.stride],
+    "part": _read_in_a_part,
     "number": lambda m, x: m.layer(x) * float(m.rate) + int(m.size),
 }
 
@@ -127,6 +147,8 @@ def test_what_is_counted_is_counted() -> None:
     [
         pytest.param(_Model(_warmed), id="written"),
         pytest.param(_Model(_warmed_apart), id="written without gradients"),
+        pytest.param(_Model(_counted_in_a_part), id="written in a part"),
+        pytest.param(_Model(_counted_after_a_part), id="written as the result of a part"),
         pytest.param(_Model(_added_in_a_list), id="computed and written in a list"),
         pytest.param(_Model(_counted_at_last), id="written in a list"),
         pytest.param(_Model(_counted_by_another_name), id="written by another name"),

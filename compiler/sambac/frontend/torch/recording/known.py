@@ -20,7 +20,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from sambac.frontend.torch.memory_of_nodes import (
     base_of,
@@ -79,24 +79,36 @@ def _known(module: torch.nn.Module) -> set[str]:
 
 
 def _written(program: ExportedProgram) -> set[str]:
-    """Return the buffers that `program` writes, or hands to a graph inside, which may."""
-    inside = (node for node in program.graph.nodes if isinstance(node.target, HigherOrderOperator))
-    found = {*chain.from_iterable(node.all_input_nodes for node in inside)}
-    found.update(chain.from_iterable(map(written_by, program.graph.nodes)))
-    found.update(chain.from_iterable(map(written_in_lists, program.graph.nodes)))
-    found.update(chain.from_iterable(map(written_statistics, program.graph.nodes)))
-    bases = {base.name for node in found for base in _bases(node)}
+    """Return the buffers that `program` writes, or may write in a graph inside."""
+    inside = [part.graph for part in parts_of(program) if part is not program.graph_module]
+    given = (base.op == "placeholder" for graph in inside for base in _changed(graph))
+    holders = [node for node in program.graph.nodes if _has_graph(node)] if any(given) else []
+    handed = chain.from_iterable(node.all_input_nodes for node in holders)
+    changed = chain(_changed(program.graph), chain.from_iterable(map(_bases, handed)))
+    bases = {base.name for base in changed}
     buffers = program.graph_signature.inputs_to_buffers
     return {buffer for name, buffer in buffers.items() if name in bases}
+
+
+def _changed(graph: Graph) -> Iterator[Node]:
+    """Yield what nodes of `graph` write, each as that of which it may be a view."""
+    for writes in (written_by, written_in_lists, written_statistics):
+        for node in chain.from_iterable(map(writes, graph.nodes)):
+            yield from _bases(node)
 
 
 def _bases(node: Node) -> Iterator[Node]:
     """Yield what `node` may be a view of, though no schema says so."""
     base = base_of(node)
-    if base.target in _NAMES:
+    if base.target in _NAMES or _has_graph(base):
         yield from chain.from_iterable(map(_bases, base.all_input_nodes))
     else:
         yield base
+
+
+def _has_graph(node: Node) -> bool:
+    """Tell whether `node` runs a graph inside, which may return what it is given."""
+    return isinstance(node.target, HigherOrderOperator)
 
 
 def _writes_unseen(program: ExportedProgram) -> bool:
