@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from functools import _lru_cache_wrapper
+from itertools import chain, count
 from logging import Logger
 from mmap import mmap
 from queue import SimpleQueue
@@ -73,20 +74,28 @@ class Hidden:
 WHOLE = Hidden(-1)
 """The key of what is all that something holds."""
 
+_FIRST = tuple(map(Hidden, range(64)))
+"""The keys of the first parts that have no name, always the same objects."""
+
+
+def _no_bytes(_content: object) -> int:
+    return 0
+
 
 @dataclass(frozen=True)
 class Holding:
     """A way of objects of `kinds` to hold others: their entries, and how earlier ones come back.
 
     `put_back` is given an object, its entries before, and the keys of those that changed.
-    `ordered` says that the order of keys belongs to it. Entries are taken at once: other threads
-    may write.
+    `ordered` says that the order of keys belongs to it, `size` how many bytes entries are that are
+    copies. Entries are taken at once: other threads may write.
     """
 
     kinds: tuple[type, ...]
     entries: Callable[[Any], Entries]
     put_back: Callable[[Any, Mapping[Any, Any], Iterable[Any]], None] | None = None
     ordered: bool = False
+    size: Callable[[Any], int] = _no_bytes
 
 
 @dataclass(frozen=True)
@@ -101,24 +110,63 @@ class Facet:
         return dict(self.way.entries(self.content))
 
 
-def parts_of(value: object) -> list[Facet]:
-    """Return what `value` holds: items, elements, attributes, and the state of C code."""
-    if type(value) in PLAIN or is_fixed(value):
-        return []
-    found = [Facet(value, way) for way in _WAYS if issubclass(type(value), way.kinds)][:1]
-    if is_of(value, ModuleType):
-        return [Facet(vars(value), ATTRIBUTES)] if is_hand_made(value) else []
-    if is_of(value, _CLOSED) or are_closed(type(value)):
+@dataclass(frozen=True)
+class Form:
+    """How objects of one class hold something: in a way of its own, attributes, slots, C code.
+
+    `more` says that besides the way there may be others, `asks` that not all objects of the class
+    are looked into.
+    """
+
+    way: Holding | None
+    more: bool
+    attributes: Callable[[Any], object] | None
+    has_slots: bool
+    has_state: bool
+    asks: bool
+
+    @classmethod
+    def of(cls, kind: type) -> Form:
+        """Return the form of the objects of a class."""
+        return cls(
+            way=next((way for way in _WAYS if issubclass(kind, way.kinds)), None),
+            more=not (kind in PLAIN or issubclass(kind, _CLOSED) or are_closed(kind)),
+            attributes=_attributes_of(kind),
+            has_slots=bool(slots_of(kind)),
+            has_state=_has_own_state(kind),
+            asks=issubclass(kind, (ModuleType, np.ndarray, *_VIEWS)),
+        )
+
+    def parts(self, value: object) -> list[Facet]:
+        """Return what `value`, which is of the class, holds."""
+        if self.asks and not _is_open(value):
+            return []
+        found = [] if self.way is None else [Facet(value, self.way)]
+        if not self.more:
+            return found
+        attributes = self.attributes(value) if self.attributes is not None else None
+        if isinstance(attributes, dict):
+            found.append(Facet(attributes, ATTRIBUTES))
+        if self.has_slots:
+            found.append(Facet(value, _SLOTS))
+        if self.way is None and (not found or self.has_state):
+            found.append(Facet(value, _OF_C))
         return found
-    of_c = not found
-    attributes = attributes_of(value)
-    if attributes is not None:
-        found.append(Facet(attributes, ATTRIBUTES))
-    if slots_of(type(value)):
-        found.append(Facet(value, _SLOTS))
-    if of_c and (not found or _has_own_state(type(value))):
-        found.append(Facet(value, _OF_C))
-    return found
+
+
+class Forms:
+    """The forms of the classes that were met, each found out once."""
+
+    def __init__(self) -> None:
+        self._known: dict[type, Form] = {}
+
+    def parts_of(self, value: object) -> list[Facet]:
+        """Return what `value` holds: items, elements, attributes, and the state of C code."""
+        kind = type(value)
+        form = self._known.get(kind)
+        if form is None:
+            form = self._known[kind] = Form.of(kind)
+        return form.parts(value)
 
 
 def attributes_of(value: object) -> dict[str, object] | None:
@@ -127,22 +175,24 @@ def attributes_of(value: object) -> dict[str, object] | None:
     Classes may make one when they are asked for it, as those do that stand for another object. Of
     `threading.local` it is that of this thread.
     """
-    if is_of(value, (local, ModuleType)):
-        return vars(value)
-    places = (vars(base)["__dict__"] for base in type(value).__mro__ if "__dict__" in vars(base))
-    place = next(places, None)
-    of_c = (GetSetDescriptorType, MemberDescriptorType)  # the latter of SimpleNamespace
-    found = place.__get__(value) if isinstance(place, of_c) else None
+    read = _attributes_of(type(value))
+    found = read(value) if read is not None else None
     return found if isinstance(found, dict) else None
 
 
-def size_of(content: object) -> int:
-    """Return the bytes of an array that can be written, or 0."""
-    if is_of(content, np.ndarray):
-        return content.nbytes if content.flags.writeable else 0
-    if is_of(content, _MEMORY):
-        return memoryview(content).nbytes
-    return 0
+def _attributes_of(kind: type) -> Callable[[Any], object] | None:
+    """Return what reads the attributes of objects of a class, if these have some."""
+    if issubclass(kind, (local, ModuleType)):
+        return vars
+    places = (vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base))
+    place = next(places, None)
+    of_c = (GetSetDescriptorType, MemberDescriptorType)  # the latter of SimpleNamespace
+    return place.__get__ if isinstance(place, of_c) else None
+
+
+def _is_open(value: object) -> bool:
+    """Tell whether a module is hand-made, memory can be written."""
+    return is_hand_made(value) if is_of(value, ModuleType) else not is_fixed(value)
 
 
 def is_fixed(value: object) -> bool:
@@ -189,7 +239,7 @@ def _state_of_c(value: object) -> Entries:
     inside = [one for one in seen if not is_of(one, others)]
     if hasattr(type(value), "__next__"):
         inside = [tuple(one) if type(one) is list else one for one in inside]
-    yield from ((Hidden(number), one) for number, one in enumerate(inside))
+    yield from zip(chain(_FIRST, map(Hidden, count(len(_FIRST)))), inside, strict=False)
 
 
 def _flat(state: object) -> Iterable[object]:
@@ -264,6 +314,13 @@ def _in_memory(content: Any) -> Entries:
         yield from enumerate(content.ravel().tolist())
     else:
         yield WHOLE, content.tobytes()
+
+
+def _bytes_of(content: Any) -> int:
+    """Return how many bytes of an array can be written."""
+    if is_of(content, np.ndarray):
+        return content.nbytes if content.flags.writeable else 0
+    return memoryview(content).nbytes
 
 
 def _put_back_memory(content: Any, before: Mapping[Any, Any], changed: Iterable[Any]) -> None:
@@ -366,7 +423,7 @@ _WAYS = (
     Holding((tuple,), _elements),
     Holding((set,), _members, _put_back_elements),
     Holding((frozenset,), _members),
-    Holding((np.ndarray, *_MEMORY), _in_memory, _put_back_memory),
+    Holding((np.ndarray, *_MEMORY), _in_memory, _put_back_memory, size=_bytes_of),
     Holding((CellType,), _held_by_cell, _put_back_cell),
     Holding((ContextVar,), _held_by_variable, _put_back_variable),
     Holding((GeneratorType, CoroutineType, AsyncGeneratorType), _state_of_frame),

@@ -10,13 +10,15 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain
+from operator import is_
 from types import FunctionType, UnionType
 from typing import Any
 
-from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Hidden, parts_of, size_of
-from .reached_code import ReachedCode, is_foreign_file, is_installed, is_of
+from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Forms, Hidden
+from .reached_code import ReachedCode, is_foreign_file, is_installed, is_of, is_of_toolchain
 
 _ROOM = 1 << 28
 """The bytes of all arrays together that are copied, to see whether elements change."""
@@ -75,6 +77,7 @@ class ObjectSnapshot:
 
     def __init__(self, modules: Iterable[object], is_tensor: Callable[[object], bool]) -> None:
         self._is_tensor = is_tensor
+        self._parts_of = Forms().parts_of
         self._containers: list[Container] = []
         self._held: dict[tuple[int, int], Mapping[Any, object]] = {}
         self._pending: deque[tuple[str, object, Standing]] = deque()
@@ -85,7 +88,7 @@ class ObjectSnapshot:
         """Where tensors were, and these, but for parameters and buffers."""
         self.unseen: list[str] = []
         """Where arrays are of the user's own whose elements are not looked at, as too large."""
-        modules = list(modules)
+        self._modules = modules = [*modules]
         for module in modules:
             self._add(type(module).__name__, Facet(vars(module), ATTRIBUTES), _OF_MODULE)
         self._follow_all()
@@ -99,6 +102,44 @@ class ObjectSnapshot:
             self._add_code(code, own)
             found = self._met
         self._caches = [(cache, cache.cache_info().misses) for cache in code.caches]
+
+    def again(self, modules: Iterable[object]) -> ObjectSnapshot:
+        """Return what `modules`, mostly those of before, can reach now.
+
+        Where nothing changed but values that lead nowhere, all else is what it was, and is not
+        followed again.
+        """
+        modules, renewed = [*modules], dict[int, Container]()
+        followed = len(modules) == len(self._modules) and all(map(is_, modules, self._modules))
+        for number, container in enumerate(self._containers if followed else ()):
+            changed = [*self._changed(container)]
+            if changed:
+                renewed[number] = replace(container, before=container.part.entries())
+                values = self._replaced(changed, renewed[number].before)
+                followed = followed and all(map(_leads_nowhere, values))
+        if not followed:
+            return ObjectSnapshot(modules, self._is_tensor)
+        found = copy(self)
+        found._containers = [renewed.get(at, one) for at, one in enumerate(self._containers)]
+        held = {_identity(one.part): one.before for one in renewed.values()}
+        found._held = {**self._held, **held}
+        found._caches = [(cache, cache.cache_info().misses) for cache, _ in self._caches]
+        return found
+
+    def _replaced(
+        self, changed: Iterable[tuple[object, object, object]], asked: Mapping[Any, object]
+    ) -> Iterator[object]:
+        """Yield what was there and what is there now of what `changed`.
+
+        Objects of C code may give out copies, others each time that they are `asked`: of these it
+        is what differs inside.
+        """
+        for key, before, now in changed:
+            if asked.get(key) is now:
+                yield from (before, now)
+            else:
+                for _, *both in self._differences("", before, now):
+                    yield from both
 
     def changes(self) -> list[Change]:
         """Return what changed, tensors of the same contents included."""
@@ -118,6 +159,8 @@ class ObjectSnapshot:
     def _changed(self, container: Container) -> Iterator[tuple[object, object, object]]:
         """Yield the keys of what changed, what was there, and what is there now."""
         before, now = container.before, container.part.entries()
+        if _are_identical(before, now):
+            return  # as nearly always
         for key in {**before, **now}:
             if not _is_same(before.get(key, self), now.get(key, self)):
                 yield key, before.get(key), now.get(key)
@@ -140,7 +183,7 @@ class ObjectSnapshot:
                 continue
             seen[id(old), id(new)] = old, new  # which stay alive, so that no other has their ids
             alike = type(old) is type(new) and not self._is_tensor(old)
-            parts = [*zip(parts_of(old), parts_of(new), strict=False)] if alike else []
+            parts = [*zip(self._parts_of(old), self._parts_of(new), strict=False)] if alike else []
             if not parts:
                 yield at, None if old is self else old, None if new is self else new
             for one, other in parts:
@@ -196,7 +239,7 @@ class ObjectSnapshot:
                 found.append(one)
             elif type(one) not in PLAIN and id(one) not in seen:
                 seen[id(one)] = one
-                inside = [part.entries().values() for part in parts_of(one)]
+                inside = [part.entries().values() for part in self._parts_of(one)]
                 pending += [*chain.from_iterable(inside), *_held_by_function(one)]
         return found
 
@@ -215,9 +258,12 @@ class ObjectSnapshot:
 
     def _add_function(self, function: FunctionType) -> None:
         """Look into what a function has: attributes, defaults, and variables that it encloses."""
+        attributes = Facet(vars(function), ATTRIBUTES)
+        if _identity(attributes) in self._held:
+            return
         name, near = function.__name__, not is_installed(function.__globals__)
         standing = Standing(near, False, near)
-        self._add(name, Facet(vars(function), ATTRIBUTES), standing)
+        self._add(name, attributes, standing)
         for defaults in (function.__defaults__, function.__kwdefaults__):
             self._follow(name, defaults, standing)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -245,7 +291,7 @@ class ObjectSnapshot:
     def _add(self, path: str, part: Facet, standing: Standing) -> None:
         if _identity(part) in self._held:
             return
-        if (size := size_of(part.content)) > self._room:
+        if (size := part.way.size(part.content)) > self._room:
             self.unseen += [path] if standing.near else []
             return
         self._room -= size
@@ -268,15 +314,21 @@ class ObjectSnapshot:
             self._met.append(value)
             if not is_foreign_file(value.__globals__):
                 self._add_function(value)
-        elif parts := parts_of(value):
+        elif parts := self._parts_of(value):
             self._met.append(type(value))
             for part in parts:
-                direct = standing.direct and part.way.kinds != ()
-                self._add(path, part, replace(standing, direct=direct))
+                indirect = standing.direct and part.way.kinds == ()
+                self._add(path, part, replace(standing, direct=False) if indirect else standing)
 
 
 def _identity(part: Facet) -> tuple[int, int]:
     return id(part.content), id(part.way)
+
+
+def _are_identical(before: Mapping[Any, object], now: Mapping[Any, object]) -> bool:
+    """Tell whether all that was there still is, by the same keys in the same order."""
+    values = before.values(), now.values()
+    return len(before) == len(now) and all(map(is_, *values)) and all(map(is_, before, now))
 
 
 def _held_by_function(value: object) -> Iterator[object]:
@@ -304,6 +356,11 @@ def _is_plain(value: object) -> bool:
     if is_of(value, tuple):
         return all(map(_is_plain, value))
     return type(value) in PLAIN
+
+
+def _leads_nowhere(value: object) -> bool:
+    """Tell whether nothing is reached from `value` alone: functions of ours stand for others."""
+    return type(value) in PLAIN or is_of_toolchain(value)
 
 
 def _path(container: Container, key: object) -> str:

@@ -126,7 +126,7 @@ class _Packages:
 
     def lead_on(self, variables: Mapping[str, Any]) -> bool:
         """Tell whether what functions of a file name, which has these variables, is followed."""
-        name = str(variables.get("__name__", "")).partition(".")[0]
+        name = _package_of(variables)
         if name not in self.known:
             self.known[name] = not is_installed(variables) or _has_torch(name)
         return self.known[name]
@@ -174,9 +174,19 @@ def is_foreign(kind: type) -> bool:
     return _is_of_others(kind.__module__)
 
 
-def is_foreign_file(variables: dict[str, Any]) -> bool:
+def is_foreign_file(variables: Mapping[str, Any]) -> bool:
     """Tell the same of the file with these global variables."""
-    return _is_of_others(variables.get("__name__", ""))
+    return _package_of(variables) in _FOREIGN
+
+
+def _package_of(variables: Mapping[str, Any]) -> str:
+    """Return the package of the file with these global variables."""
+    return str(variables.get("__name__", "")).partition(".")[0]
+
+
+def is_of_toolchain(value: object) -> bool:
+    """Tell whether `value` is a function of this toolchain."""
+    return is_of(value, FunctionType) and _package_of(value.__globals__) in _TOOLCHAIN
 
 
 def is_installed(variables: Mapping[str, Any]) -> bool:

@@ -15,6 +15,7 @@ import sambac
 import sambarun
 from sambac.frontend.torch import load_torch
 from sambac.frontend.torch.modules.inputs import example_of
+from sambac.frontend.torch.modules.memory import Surroundings
 from sambac.frontend.torch.patching import quiet
 from sambac.frontend.torch.programs.functional import functional as without_writes
 from sambac.frontend.torch.recording.capture import capture
@@ -91,7 +92,8 @@ def test_what_gives_the_tensor_that_it_takes(gives, training: bool) -> None:
     if training and getattr(gives, "p", 0):
         gives = nn.Dropout(1.0)  # whatever it draws, the numbers are these
     module, x = Writes(gives), torch.randn(2, 3, 2, 2)
-    recorded, _ = capture(module, example_of(module, (x,), None), training=training)
+    example = example_of(module, (x,), None)
+    recorded, _ = capture(module, example, Surroundings.of(module, example), training=training)
     with quiet():
         plain = without_writes(recorded, "it", training=training)
     (found,) = fx.Interpreter(plain.graph_module).run(x)

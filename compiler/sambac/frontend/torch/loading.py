@@ -31,8 +31,8 @@ from .files.models import made_by, program_from
 from .modes import are_equal, is_for_both, reading_mode, says_the_same
 from .modules.guards import require_dense, require_made, require_python
 from .modules.holders import forgotten_holders, make_inputs_known
-from .modules.inputs import Shapes, arguments_of, example_of, module_name
-from .modules.memory import Told, tell
+from .modules.inputs import Shapes, arguments_of, example_of, module_name, on_the_host
+from .modules.memory import Surroundings, Told, tell
 from .programs.derivatives.written_out import without_derivatives
 from .programs.draws import (
     leave_generators_out,
@@ -158,17 +158,19 @@ def _record(
             f"{name}: training needs the sizes of all inputs; give no dynamic_shapes, and example "
             "inputs of the sizes that it trains with"
         )
+    example = on_the_host(example)
+    around = Surroundings.of(model, example)
     if not options.train:
-        evaluation, told = capture(model, example, training=False)
+        evaluation, told = capture(model, example, around, training=False)
         sizes = size_names(model, example, evaluation)
         return _Recorded(name, evaluation, None, told, sizes)
-    with reading_mode(model) as reader:
-        training, told = capture(model, example, training=True)
+    with reading_mode(model, around.found.names) as reader:
+        training, told = capture(model, example, around, training=True)
     # Of calls that are not all alike each mode has something to say.
     if not told and is_for_both(training, reader):
         return _Recorded(name, training, training)
     with kept_gradients(model):  # what trains is what does after train()
-        evaluation, others = capture(model, example, training=False)
+        evaluation, others = capture(model, example, around, training=False)
     return _Recorded(name, evaluation, training, [*told, *others])
 
 

@@ -7,7 +7,7 @@ that a small model takes to compile. Where two recordings are equal, one export 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from types import FrameType
@@ -17,12 +17,10 @@ from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 
-from pef.objects import ObjectSnapshot
 from sambac.frontend.source import Source
 from sambac.graph.nodes import all_nodes, is_stop
 
 from .export import RANDOM
-from .modules.tape import is_recorded
 from .states import has_no_content
 
 _MODE = "training"
@@ -91,13 +89,13 @@ _WATCHED = _WatchedMode()
 
 
 @contextmanager
-def reading_mode(module: torch.nn.Module) -> Iterator[Reader]:
+def reading_mode(module: torch.nn.Module, names: Collection[str]) -> Iterator[Reader]:
     """Yield what will have seen whether `module` asks for its mode, as code of its own may.
 
-    Code that may do so where nobody sees it counts as code that does.
+    Its code says such `names`. What may do so where nobody sees it counts as code that does.
     """
-    reader, code = Reader(), ObjectSnapshot(module.modules(), is_recorded)
-    reader.asked = not (all(map(_is_plain, module.modules())) and _PAST_IT.isdisjoint(code.names))
+    reader = Reader()
+    reader.asked = not (all(map(_is_plain, module.modules())) and _PAST_IT.isdisjoint(names))
     with _WATCHED.told(reader):
         yield reader
 

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -98,16 +98,35 @@ class Lots:
 
 
 @dataclass(frozen=True)
+class Surroundings:
+    """What code of `module` can get to, called with what is `given`, and what that held."""
+
+    module: torch.nn.Module
+    given: SimpleNamespace
+    found: ObjectSnapshot
+
+    @classmethod
+    def of(cls, module: torch.nn.Module, example: Example) -> Surroundings:
+        """Return what is there now."""
+        given = SimpleNamespace(**arguments_of(module.forward, example.args, example.kwargs))
+        return cls(module, given, ObjectSnapshot([*module.modules(), given], is_recorded))
+
+    def again(self) -> Surroundings:
+        """Return what is there now, mostly what was; to look everywhere takes longer than calls."""
+        return replace(self, found=self.found.again([*self.module.modules(), self.given]))
+
+
+@dataclass(frozen=True)
 class _Calls:
     """Calls of a module, each recorded as if it were the first; `call` is what PyTorch calls.
 
-    `found` is what was there before any, `told` what the user is to be told.
+    `before` is what was there before any, `told` what the user is to be told.
     """
 
     module: torch.nn.Module
     training: bool
     call: Callable[..., object]
-    found: ObjectSnapshot
+    before: Surroundings
     told: Told
     tape: Tape
     reader: ParameterReader
@@ -125,19 +144,31 @@ class _Calls:
             later = [pytree.tree_map(_alias, (args, kwargs)) for _ in range(count - 1)]
         given = pytree.tree_map(_itself, (args, kwargs))
         tables = tables_of(self.module)
-        find = partial(Found.by_call, self.module, training=self.training)
-        before, lots = find(given), Lots.of(self.found)
-        find = partial(find, memory=before.memory)
+        around = self.before.again()  # which is all that was there, but for what calls again
+        before, lots = self._found_by(around, given), Lots.of(around.found)
         try:
             first, result = self._first(before, given)
             self.told.extend(lots.drawn())
-            repeat = partial(_repeated, self.call, self.tape, find, lots)
+            repeat = partial(self._repeated, around, lots)
             self.told.extend(_compared(self.name, before, first, map(repeat, later)))
         finally:
             left = before.memory.restore(_is_stale)
             put_back(tables)
         self.told.extend([*_unseen(before.memory.unseen), *_left(left)])
         return result
+
+    def _found_by(self, around: Surroundings, given: Arguments) -> Found:
+        """Return what a call finds that is `given` such arguments."""
+        return Found.by_call(self.module, given, training=self.training, memory=around.found)
+
+    def _repeated(self, around: Surroundings, lots: Lots, given: Arguments) -> Observed:
+        """Call again with what is `given` and the same random numbers, without recording it."""
+        lots.cast()
+        with unrecorded(given):
+            before = self._found_by(around.again(), given)
+            self.tape.taken()
+            result = self.call(*given[0], **given[1])
+            return before.observed(self.tape.taken(), result)
 
     def _first(self, before: Found, given: Arguments) -> tuple[Observed, object]:
         """Return the first call, and what it returns with what it assigns written to buffers."""
@@ -178,22 +209,24 @@ class Before:
 
 
 @contextmanager
-def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> Iterator[Before]:
+def called_afresh(
+    module: torch.nn.Module, example: Example, training: bool, around: Surroundings
+) -> Iterator[Before]:
     """Let `module` have before each call of it what it has now, and afterwards too.
 
-    It is called like `example`, whose objects have afterwards what they have now, too. What is
-    yielded will hold what the user is to be told. Raises `CompileError` if another call would not
-    do the same, as one that reads what the first computed from inputs or from what trains. What a
-    call assigns to buffers is written to them; parameters may not be assigned to, nor, in
-    `training`, be frozen or thawed. Nor may what a call computes stay where it cannot be taken out.
+    It is called like `example`, whose objects have afterwards what they have now, too; what is
+    `around` may have been found earlier. What is yielded will hold what the user is to be told.
+    Raises `CompileError` if another call would not do the same, as one that reads what the first
+    computed from inputs or from what trains. What a call assigns to buffers is written to them;
+    parameters may not be assigned to, nor, in `training`, be frozen or thawed. Nor may what a call
+    computes stay where it cannot be taken out.
     """
     tape, reader = Tape(), ParameterReader(name := module_name(module))
     told = _not_compared(name, _other_code(module))
     attribute, call = _called(module)
     call = taking_apart(call, module.forward, told)
-    given = SimpleNamespace(**arguments_of(module.forward, example.args, example.kwargs))
-    found = ObjectSnapshot([*module.modules(), given], is_recorded)
-    calls = _Calls(module, training, call, found, told, tape, reader)
+    around = around.again()
+    calls = _Calls(module, training, call, around, told, tape, reader)
 
     @wraps(call)
     def afresh(*args: object, **kwargs: object) -> object:
@@ -205,27 +238,11 @@ def called_afresh(module: torch.nn.Module, example: Example, training: bool) -> 
     module.__dict__[attribute] = afresh
     try:
         with tape, reader:
-            yield Before(found, told)
+            yield Before(around.found, told)
     finally:
         # `forward` too, and collections that torch.export put copies of there.
-        found.restore(_is_stale)
+        around.found.restore(_is_stale)
     require_released(name, tape.survivors)
-
-
-def _repeated(
-    call: Callable[..., object],
-    tape: Tape,
-    find: Callable[..., Found],
-    lots: Lots,
-    given: Arguments,
-) -> Observed:
-    """Call again with what is `given`, with the same random numbers, without recording it."""
-    lots.cast()
-    with unrecorded(given):
-        before = find(given)
-        tape.taken()
-        result = call(*given[0], **given[1])
-        return before.observed(tape.taken(), result)
 
 
 def _compared(name: str, before: Found, first: Observed, later: Iterable[Observed]) -> Told:

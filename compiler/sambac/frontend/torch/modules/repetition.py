@@ -39,7 +39,6 @@ from .tape import (
     Step,
     agree,
     dependences,
-    is_recorded,
     memory_of,
     spelled_out,
     tensors_in,
@@ -118,15 +117,12 @@ class Found:
         given: object,
         *,
         training: bool,
-        memory: ObjectSnapshot | None = None,
+        memory: ObjectSnapshot,
     ) -> Found:
         """Return what a call of `module` is about to find that is `given` such arguments.
 
-        An earlier `memory` will do as long as nothing has changed: to look everywhere takes longer
-        than most calls.
+        Objects hold what `memory` says.
         """
-        if memory is None or memory.changes():
-            memory = ObjectSnapshot(module.modules(), is_recorded)
         named = [*module.named_parameters()]
         return cls(
             module,

@@ -15,7 +15,7 @@ from torch.export import Dim, ExportedProgram
 from torch.export.dynamic_shapes import _combine_args, _tree_map_with_path
 from torch.utils import _pytree as pytree
 
-from sambac.frontend.torch.modules.inputs import Example, on_the_host
+from sambac.frontend.torch.modules.inputs import Example
 from sambac.graph.names import FreshNames
 
 _SYMBOL = re.compile(r"\b[A-Za-z_]\w*\b(?!\()")
@@ -28,7 +28,6 @@ def size_names(
     """Return the names that `example` gives open sizes, by the symbols that `program` has."""
     if not example.shapes:
         return {}
-    example = on_the_host(example)  # in which no tensor is given twice
     named = _named_axes(module, example)
     inputs = program.graph_signature.user_inputs
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}

@@ -45,9 +45,8 @@ from sambac.frontend.torch.modules.inputs import (
     arguments_of,
     form_of_shapes,
     module_name,
-    on_the_host,
 )
-from sambac.frontend.torch.modules.memory import Before, Told, called_afresh
+from sambac.frontend.torch.modules.memory import Before, Surroundings, Told, called_afresh
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.own_operators import takes_derivatives
@@ -72,29 +71,33 @@ _OF_ALL = {True: (torch.all, Tensor.all), False: (torch.any, Tensor.any)}
 
 
 def capture(
-    module: torch.nn.Module, example: Example, *, training: bool
+    module: torch.nn.Module, example: Example, around: Surroundings, *, training: bool
 ) -> tuple[ExportedProgram, Told]:
     """Return the operators that `module` runs on inputs like `example`, in one of its modes.
 
-    Beside them is what the user is to be told of calls that are not all alike. A module that
-    is in training mode already trains as it is, so that submodules that were put into evaluation
-    mode (a frozen BatchNorm) stay there. The module is not changed. Raises `CompileError` where
-    its code cannot be recorded.
+    Beside them is what the user is to be told of calls that are not all alike. What is `around` may
+    have been found before other recordings. A module that is in training mode already trains as it
+    is, so that submodules that were put into evaluation mode (a frozen BatchNorm) stay there. The
+    module is not changed. Raises `CompileError` where its code cannot be recorded.
     """
-    example = on_the_host(example)
     if training:
         _require_trainable(module)
-        return _captured(module, example, training=True, differentiates=True)
+        return _captured(module, example, around, training=True, differentiates=True)
     # Only for a derivative do backward methods and hooks count while a module evaluates.
-    program, told = _captured(module, example, training=False, differentiates=False)
+    program, told = _captured(module, example, around, training=False, differentiates=False)
     if not takes_derivatives(program):
         return program, told
     require_no_hooks(module)
-    return _captured(module, example, training=False, differentiates=True)
+    return _captured(module, example, around, training=False, differentiates=True)
 
 
 def _captured(
-    module: torch.nn.Module, example: Example, *, training: bool, differentiates: bool
+    module: torch.nn.Module,
+    example: Example,
+    around: Surroundings,
+    *,
+    training: bool,
+    differentiates: bool,
 ) -> tuple[ExportedProgram, Told]:
     """Do so; what changes gradients is recorded, or refused, if it `differentiates`."""
     name = module_name(module)
@@ -115,7 +118,7 @@ def _captured(
                 finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
-                called_afresh(module, example, training) as before,
+                called_afresh(module, example, training, around) as before,
                 _without_assignments(),
             ):
                 program = recorded(module, partial(_exported, module, example))
