@@ -121,11 +121,33 @@ def test_what_is_found_again_is_what_is_found_anew(name: str) -> None:
     assert again.changes() == anew.changes() == []
 
 
-def test_other_modules_are_looked_into() -> None:
+@pytest.mark.parametrize("earlier", [True, False])
+def test_other_modules_are_looked_into(earlier: bool) -> None:
     one, other = Module(), Module()
-    memory = ObjectSnapshot([one], lambda value: False).again([one, other])
+    memory = ObjectSnapshot([one], lambda value: False)
+    memory = memory.again([one, other] if earlier else [other])
     other.part.rows.append(3)
     assert [change.path for change in memory.changes()] == ["Module.part.rows[2]"]
+
+
+def test_an_object_that_holds_the_same_now_is_no_change() -> None:
+    module, alike = Module(), Part()
+    memory = ObjectSnapshot([module], lambda value: False)
+    module.part.rate = alike.rate = 2.5
+    memory = memory.again([module])
+    module.part = alike
+    assert memory.changes() == []
+
+
+def test_what_a_cache_has_by_now_stays() -> None:
+    module = Module()
+    memory = ObjectSnapshot([module], lambda value: False)
+    cached(5)
+    held = cached.cache_info().currsize
+    memory.again([module]).restore()
+    assert cached.cache_info().currsize == held
+    memory.restore()
+    assert cached.cache_info().currsize == 0
 
 
 @pytest.mark.parametrize("followed", [True, False])
