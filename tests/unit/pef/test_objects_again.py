@@ -91,7 +91,7 @@ CHANGES: dict[str, Callable[[Module], object]] = {
 
 
 def _require_same(one: ObjectSnapshot, other: ObjectSnapshot) -> None:
-    """Require that two have found the same objects, but for copies that C code makes of its text."""
+    """Require that two have found the same objects, but for copies that C code makes."""
     found = [[each for each in of._containers if each.path != "Module.text"] for of in (one, other)]
     for each, another in zip(*found, strict=True):
         assert each.part.content is another.part.content
