@@ -14,6 +14,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import is_
+from threading import Lock, RLock
 from types import FunctionType, UnionType
 from typing import Any
 
@@ -22,6 +23,9 @@ from .reached_code import ReachedCode, is_foreign_file, is_installed, is_of, is_
 
 _ROOM = 1 << 28
 """The bytes of all arrays together that are copied, to see whether elements change."""
+
+_LOCKS = (type(Lock()), type(RLock()))
+"""Of such there are others all the time where threads wait for each other."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +364,7 @@ def _is_plain(value: object) -> bool:
 
 def _leads_nowhere(value: object) -> bool:
     """Tell whether nothing is reached from `value` alone: functions of ours stand for others."""
-    return type(value) in PLAIN or is_of_toolchain(value)
+    return type(value) in PLAIN or is_of(value, _LOCKS) or is_of_toolchain(value)
 
 
 def _path(container: Container, key: object) -> str:

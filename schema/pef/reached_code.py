@@ -123,19 +123,28 @@ class _Packages:
     """
 
     known: dict[str, bool] = field(default_factory=dict)
+    files: dict[str, list[ModuleType]] = field(default_factory=lambda: _files_by_package())
 
     def lead_on(self, variables: Mapping[str, Any]) -> bool:
         """Tell whether what functions of a file name, which has these variables, is followed."""
         name = _package_of(variables)
         if name not in self.known:
-            self.known[name] = not is_installed(variables) or _has_torch(name)
+            self.known[name] = not is_installed(variables) or self._has_torch(name)
         return self.known[name]
 
+    def _has_torch(self, package: str) -> bool:
+        """Tell whether a file of a package, of those loaded, has anything of PyTorch."""
+        files = self.files.get(package, [])
+        return any(_is_torch(one) for file in files for one in list(vars(file).values()))
 
-def _has_torch(package: str) -> bool:
-    """Tell whether a file of a package, of those loaded, has anything of PyTorch as a variable."""
-    files = [one for name, one in list(sys.modules.items()) if name.partition(".")[0] == package]
-    return any(_is_torch(one) for file in files for one in list(vars(file).values()))
+
+def _files_by_package() -> dict[str, list[ModuleType]]:
+    """Return the files that are loaded, by their packages; some put other objects there."""
+    files: dict[str, list[ModuleType]] = {}
+    for name, file in list(sys.modules.items()):
+        if is_of(file, ModuleType):
+            files.setdefault(name.partition(".")[0], []).append(file)
+    return files
 
 
 def _imports_torch(function: FunctionType) -> bool:

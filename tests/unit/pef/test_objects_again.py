@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -151,12 +152,14 @@ def test_what_a_cache_has_by_now_stays() -> None:
 
 
 @pytest.mark.parametrize("followed", [True, False])
-def test_plain_values_alone_are_not_followed(
+def test_plain_values_and_locks_are_not_followed(
     monkeypatch: pytest.MonkeyPatch, followed: bool
 ) -> None:
     module = Module()
+    module.part.rows = [Lock()]
     memory = ObjectSnapshot([module], lambda value: False)
     module.count = 5
+    module.part.rows[0] = Lock()
     if followed:
         module.part.rows = []
     found: list[object] = []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import abc
+import importlib
 import itertools
 import mmap
+import sys
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -178,3 +181,16 @@ def test_asserts_of_a_test_do_not_lead_to_all_tests() -> None:
         assert module.state == [0]
 
     assert remembered(Module(0, step)).found(pytest.Item) == []
+
+
+def test_a_package_may_have_other_entries_than_modules(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Such as None, by which an import is forbidden."""
+    folder = tmp_path / "site-packages" / "odd_package"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("def turned(x): return x[::-1]\n")
+    monkeypatch.syspath_prepend(folder.parent)
+    package = importlib.import_module("odd_package")
+    monkeypatch.setitem(sys.modules, "odd_package.absent", None)  # type: ignore[arg-type]
+    assert remembered(Module(package.turned)).changes() == []
