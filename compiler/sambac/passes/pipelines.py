@@ -80,6 +80,7 @@ from .workarounds.keep_layouts import KeepLayouts, SpellSizes
 from .workarounds.keep_pads import KeepPads
 from .workarounds.keep_scales import KeepScales
 from .workarounds.make_scatters_deterministic import MakeScattersDeterministic
+from .workarounds.order_letters import OrderLetters
 from .workarounds.refuse_empty import RefuseEmpty
 from .workarounds.spell_limits import SpellLimits
 from .workarounds.spell_ranks import SpellRanks
@@ -168,6 +169,7 @@ WORKAROUNDS: tuple[Pass, ...] = (
     KeepDeviations(),  # onnxruntime gives wrong results
     KeepScales(),  # likewise
     CastBeforeProducts(),  # the operators end the process
+    OrderLetters(),  # likewise
     VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero
 )
