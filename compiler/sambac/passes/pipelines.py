@@ -45,6 +45,7 @@ from .legalize.spell_operands import (
     SpellMargins,
     SpellPads,
     SpellSides,
+    SpellSignals,
     SpellSlices,
 )
 from .legalize.unsigned_weights import UnsignedWeights
@@ -95,6 +96,7 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellSlices(),
     SpellSides(),
     InferShapes(),
+    SpellSignals(),
     SpellLetters(),  # not for speed: the operator gives wrong shapes
     SpellResizing(),  # likewise
     GatherStrings(),  # not for speed: the operator leaves results unwritten
