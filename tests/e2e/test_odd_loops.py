@@ -132,3 +132,27 @@ def test_a_scan_of_an_open_number_of_steps_says_that_there_are_none() -> None:
         pytest.raises(sambarun.RunError, match=r"a Scan has no steps.*one step or more"),
     ):
         executable.run(feeds)
+
+
+_READS_AROUND = """
+    (float[n] x, float w, bool up) => (float[n] y) <int64 one = {1}> {
+        s = SplitToSequence <axis: int = 0> (x, one)
+        t = SequenceMap (s) <body = each (float[m] e) => (float[m] f) {
+            p = Mul(e, w)
+            f = If (up) <then_branch = a () => (float[m] g) { g = Add(p, w) },
+                         else_branch = b () => (float[m] h) { h = Sub(p, w) }>
+        }>
+        y = ConcatFromSequence <axis: int = 0> (t)
+    }
+"""
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("up", [False, True])
+def test_a_map_of_sequences_reads_what_is_around_it(up: bool, level: str) -> None:
+    """The body that ONNX gives for SequenceMap takes nothing but inputs."""
+    x, w = np.arange(4, dtype=np.float32), np.float32(3)
+    program = sambac.compile(_model(_READS_AROUND), sambac.CompileOptions(level=level))
+    with sambarun.load(program) as executable:
+        found = executable.run({"x": x, "w": w, "up": np.bool_(up)})["y"]
+    np.testing.assert_array_equal(found, x * w + (w if up else -w))

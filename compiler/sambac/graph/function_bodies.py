@@ -14,7 +14,8 @@ import onnx
 import onnx_ir as ir
 from onnx import defs
 
-from .nodes import all_nodes, first_unmade, subgraphs
+from .names import ModelNames
+from .nodes import all_graphs, all_nodes, first_unmade, own_values, subgraphs
 from .opsets import mark_differing
 
 # The domain of the functions that stand for bodies while they wait to be inlined.
@@ -72,6 +73,32 @@ def call_body(model: ir.Model, node: ir.Node, body: ir.Function, number: int) ->
     node.domain, node.op_type, node.version = _DOMAIN, f"{node.op_type}_{number}", None
     body.domain, body.name = node.domain, node.op_type
     model.functions[body.identifier()] = body
+
+
+def hand_over(node: ir.Node, names: ModelNames) -> None:
+    """Give a SequenceMap as inputs the tensors that its graph reads of enclosing ones.
+
+    Each step then gets them whole, as it had them before. Sequences stay captured: as inputs they
+    would be gone through. Other operators are left as they are.
+    """
+    graph = next(subgraphs(node), None)
+    if graph is None or (node.domain, node.op_type) != ("", "SequenceMap"):
+        return
+    own = {value for inner in all_graphs(graph) for value in own_values(inner)}
+    readers = tuple(all_nodes(graph))
+    taken = dict.fromkeys(
+        value for reader in readers for value in reader.inputs if value is not None
+    )
+    for value in taken:
+        if value in own or not isinstance(value.type, ir.TensorType):
+            continue
+        given = ir.Value(name=names.value(str(value.name)), type=value.type, shape=value.shape)
+        graph.inputs.append(given)
+        for reader, index in tuple(value.uses()):
+            if reader in readers:
+                reader.replace_input_with(index, given)
+        node.resize_inputs(len(node.inputs) + 1)
+        node.replace_input_with(len(node.inputs) - 1, value)
 
 
 def _schema(node: ir.Node, opsets: Mapping[str, int]) -> _Schema | None:

@@ -37,7 +37,7 @@ _LENGTHS: Mapping[tuple[str, str], tuple[int, ...]] = {
 }
 _MOST_DIMENSIONS = 1024
 # Of operators with which onnxruntime ends the process where the first operand has fewer.
-_LEAST_DIMENSIONS: Mapping[tuple[str, str], int] = {("", "DFT"): 2, ("", "STFT"): 3}
+_LEAST_DIMENSIONS: Mapping[tuple[str, str], int] = {("", "DFT"): 2, ("", "STFT"): 2}
 _BOOL, _DOUBLE = "tensor(bool)", "tensor(double)"
 _HALVES = frozenset({"tensor(float16)", "tensor(bfloat16)"})
 _FLOATS = _HALVES | {"tensor(float)", _DOUBLE}

@@ -45,6 +45,7 @@ from .legalize.spell_operands import (
     SpellMargins,
     SpellPads,
     SpellSides,
+    SpellSignals,
     SpellSlices,
 )
 from .legalize.unsigned_weights import UnsignedWeights
@@ -80,6 +81,7 @@ from .workarounds.keep_layouts import KeepLayouts, SpellSizes
 from .workarounds.keep_pads import KeepPads
 from .workarounds.keep_scales import KeepScales
 from .workarounds.make_scatters_deterministic import MakeScattersDeterministic
+from .workarounds.order_letters import OrderLetters
 from .workarounds.refuse_empty import RefuseEmpty
 from .workarounds.spell_limits import SpellLimits
 from .workarounds.spell_ranks import SpellRanks
@@ -94,6 +96,7 @@ LEGALIZE: tuple[Pass, ...] = (
     SpellSlices(),
     SpellSides(),
     InferShapes(),
+    SpellSignals(),
     SpellLetters(),  # not for speed: the operator gives wrong shapes
     SpellResizing(),  # likewise
     GatherStrings(),  # not for speed: the operator leaves results unwritten
@@ -168,6 +171,7 @@ WORKAROUNDS: tuple[Pass, ...] = (
     KeepDeviations(),  # onnxruntime gives wrong results
     KeepScales(),  # likewise
     CastBeforeProducts(),  # the operators end the process
+    OrderLetters(),  # likewise
     VectorsFirst(),  # the operators give wrong results
     LowerMeanVariance(),  # the operator divides by zero
 )

@@ -61,7 +61,7 @@ def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
             "y = Loop<body = b (int64 i, bool c, float[2] p) => (bool c, p) {}>(none, , x)",
             "Loop.*operand 0, which has no elements",
         ),
-        ("y = STFT(m, one, , one)", "STFT.*needs 3 dimensions"),
+        ("y = STFT(x, one, , one)", "STFT.*needs 2 dimensions"),
         ("y = RandomUniformLike<low = 2.0, high = 1.0>(x)", "between low = 2.0 and high = 1.0"),
         ("y = RandomNormal<shape = [2], scale = 0.0>()", "scale is 0.0"),
         ("y = RandomNormalLike<scale = -1.0>(x)", "scale is -1.0"),

@@ -74,3 +74,16 @@ def test_what_is_rewritten_stays():
     assert ExactTransforms()(graph).modified
     ExactTransforms()(graph)  # the inverse that was widened is divided exactly, too
     assert not ExactTransforms()(graph).modified
+
+
+@pytest.mark.parametrize("rows", ["2", "b"])
+def test_a_signal_needs_no_axis_of_parts(rows: str) -> None:
+    """As PyTorch exports `torch.stft`; signals of numbers in two parts have one."""
+    text = f"""<ir_version: 9, opset_import: ["": 18]>
+        g (float[{rows}, 12] x) => (float[{rows}, 3, 3, 2] y)
+        <int64 step = {{4}}, int64 size = {{4}}> {{ y = STFT <onesided = 1> (x, step, , size) }}"""
+    x = np.random.default_rng(0).normal(size=(2, 12)).astype(np.float32)
+    with sambarun.load(sambac.compile(onnx.parser.parse_model(text))) as executable:
+        found = executable.run({"x": x})["y"]
+    wanted = np.fft.rfft(x.reshape(2, 3, 4).astype(np.float64))
+    np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], wanted, atol=1e-5)

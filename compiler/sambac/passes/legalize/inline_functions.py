@@ -14,7 +14,8 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from sambac.errors import CompileError
-from sambac.graph.function_bodies import body_of, call_body
+from sambac.graph.function_bodies import body_of, call_body, hand_over
+from sambac.graph.names import ModelNames
 from sambac.graph.nodes import all_nodes, input_at
 from sambac.graph.opsets import mark_differing
 from sambac.kernels.registry import why_not_runnable
@@ -153,8 +154,12 @@ def expand_all(model: ir.Model, wanted: Callable[[ir.Node, ir.Model], bool]) -> 
     Types must be known; they and the shapes are inferred anew.
     """
     count = 0
+    names = ModelNames(model)
     for node in all_nodes(model.graph):
-        body = body_of(node, model.opset_imports) if wanted(node, model) else None
+        if not wanted(node, model):
+            continue
+        hand_over(node, names)
+        body = body_of(node, model.opset_imports)
         if body is not None:
             call_body(model, node, body, count)
             count += 1

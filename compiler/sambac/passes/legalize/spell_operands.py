@@ -14,6 +14,12 @@ Which half of a spectrum is left out (`SpellSides`):
 
 That is what it means; shape inference takes a missing attribute for 0.
 
+Signals with an axis for the parts of their numbers (`SpellSignals`):
+
+    STFT(x [b, n], ...)  ->  STFT(Unsqueeze(x, 2), ...)
+
+as the standard has them. PyTorch leaves the axis out, and onnxruntime takes what has none.
+
 Margins of pools whose windows have gaps (`SpellMargins`):
 
     MaxPool(x, auto_pad = SAME_UPPER, dilations = 2)  ->  MaxPool(x, pads, dilations = 2)
@@ -62,6 +68,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute, text_attribute
 from sambac.passes.rewriting import Rule, RulePass, constant, integers
 
+_SAMPLES = 2
 _FAR_ENDS = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
@@ -104,6 +111,23 @@ class SpellSides(RulePass):
 
     name: ClassVar[str] = "spell_sides"
     rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"STFT": (spell_sides,)}
+
+
+def spell_signal(editor: Editor, node: ir.Node) -> str | None:
+    """STFT(x, ...) -> STFT(Unsqueeze(x), ...)."""
+    x = node.inputs[0]
+    if x is None or x.shape is None or len(x.shape) > _SAMPLES:
+        return "the signal has an axis of parts, or an unknown rank"
+    node.replace_input_with(0, editor.op("Unsqueeze", x, [_SAMPLES]))
+    return None
+
+
+@dataclass(frozen=True)
+class SpellSignals(RulePass):
+    """Give signals of examples and samples an axis for the parts of their numbers."""
+
+    name: ClassVar[str] = "spell_signals"
+    rules: ClassVar[Mapping[str, tuple[Rule, ...]]] = {"STFT": (spell_signal,)}
 
 
 def spell_margins(editor: Editor, node: ir.Node) -> str | None:
