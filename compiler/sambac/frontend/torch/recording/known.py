@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain
+from operator import getitem
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from sambac.frontend.torch.memory_of_nodes import (
     base_of,
@@ -79,15 +80,31 @@ def _known(module: torch.nn.Module) -> set[str]:
 
 
 def _written(program: ExportedProgram) -> set[str]:
-    """Return the buffers that `program` writes, or hands to a graph inside, which may."""
-    inside = (node for node in program.graph.nodes if isinstance(node.target, HigherOrderOperator))
-    found = {*chain.from_iterable(node.all_input_nodes for node in inside)}
-    found.update(chain.from_iterable(map(written_by, program.graph.nodes)))
-    found.update(chain.from_iterable(map(written_in_lists, program.graph.nodes)))
-    found.update(chain.from_iterable(map(written_statistics, program.graph.nodes)))
-    bases = {base.name for node in found for base in _bases(node)}
+    """Return the buffers that `program` writes, or hands to a graph inside where any of them does.
+
+    Most of those are parts under `autocast` or `no_grad`, as angles of positions are computed.
+    """
+    whole, *parts = parts_of(program)
+    bases = {base for node in _changed(whole) for base in _bases(node)}
+    if any(map(_changed, parts)) or any(map(_is_inside, bases)):
+        nodes = filter(_is_inside, whole.graph.nodes)
+        given = chain.from_iterable(node.all_input_nodes for node in nodes)
+        bases.update(chain.from_iterable(map(_bases, given)))
+    names = {base.name for base in bases}
     buffers = program.graph_signature.inputs_to_buffers
-    return {buffer for name, buffer in buffers.items() if name in bases}
+    return {buffer for name, buffer in buffers.items() if name in names}
+
+
+def _is_inside(node: Node) -> bool:
+    """Tell whether `node` is a graph inside, or one of its results."""
+    source = node.args[0] if node.target is getitem else node
+    return isinstance(source, Node) and isinstance(source.target, HigherOrderOperator)
+
+
+def _changed(part: GraphModule) -> list[Node]:
+    """Return what the operators of a graph write to."""
+    ways = (written_by, written_in_lists, written_statistics)
+    return [value for node in part.graph.nodes for way in ways for value in way(node)]
 
 
 def _bases(node: Node) -> Iterator[Node]:
