@@ -190,6 +190,8 @@ EDGES = [
     Case("DFT", (A([[[3.0, 0]]]), None, A(1)), lambda x, *_: x),
     Case("DepthToSpace", (STILL[:, :, :1, :1].repeat(2, 1),), lambda x: F.pixel_shuffle(x, 2),
          {"blocksize": 2}),
+    Case("DeformConv", (ONE[None, None], np.ones((1, 1, 1, 1)), np.full((1, 2, *ONE.shape), 1e30)),
+         lambda x, w, offset: (x * w + offset[:, :1]) * 0),
     Case("Dropout", (NONE,), lambda x: x),
     Case("GridSample", (IMAGE, A([[[[-1.0, 1], [1, 1], [-9, 0], [0.25, -0.25]]]])),
          lambda x, grid: F.grid_sample(x, grid, align_corners=True), {"align_corners": 1}),

@@ -10,6 +10,7 @@ from sambac.graph.nodes import input_at, modelled_shape
 
 from .family import Family, FlopRule, each, elements
 from .gradients.convolution import conv, conv_transpose
+from .gradients.deformed import deform_conv
 from .gradients.windows import no_transposed_windows
 
 
@@ -49,12 +50,11 @@ FAMILY = Family(
     },
     anchor=True,
     second={"QLinearConv": 3, "com.microsoft.QLinearConv": 3},
-    gradients={"Conv": conv, "ConvTranspose": conv_transpose},
+    gradients={"Conv": conv, "ConvTranspose": conv_transpose, "DeformConv": deform_conv},
     constant=frozenset({"ConvInteger"}),
     undifferentiable={
         "CausalConvWithState": "it is younger than the operator set of training",
         "ConvTranspose": no_transposed_windows,
-        "DeformConv": "where it samples is known only at run time",
         "QLinearConv": "its numbers are quantised",
     },
 )

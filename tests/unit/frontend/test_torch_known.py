@@ -15,6 +15,7 @@ import sambac
 import sambarun
 from sambac import SGD, CompileOptions
 from sambac.errors import CompileError
+from sambac.frontend.torch.recording.known import recorded
 
 Function = Callable[["_Model", torch.Tensor], torch.Tensor]
 
@@ -166,3 +167,39 @@ def test_what_may_change_does_not_decide(model: nn.Module) -> None:
 def test_what_is_part_of_a_parameter_does_not_decide() -> None:
     with pytest.raises(CompileError, match="control flow depends on the values of tensors"):
         sambac.compile(_sharing(persistent=False), inputs=(X,))
+
+
+class _Apart(nn.Module):
+    """What a part without automatic casts does, as transformers computes angles of positions."""
+
+    def __init__(self, function: Function, *, writes: bool) -> None:
+        super().__init__()
+        self.register_buffer("rates", torch.tensor([1.0, 0.1]), persistent=False)
+        self.function, self.writes = function, writes
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", enabled=False):
+            part = self.function(self, x)
+        return part.cos_() if self.writes else part.cos()
+
+
+@pytest.mark.parametrize(
+    ("function", "writes", "times"),
+    [
+        pytest.param(lambda m, x: x * m.rates, False, 1, id="read"),
+        pytest.param(lambda m, x: x * m.rates.add_(1), False, 2, id="written"),
+        pytest.param(lambda m, _: m.rates.view(2), True, 2, id="given back and written"),
+    ],
+)
+def test_what_parts_only_read_is_recorded_once(
+    function: Function, writes: bool, times: int
+) -> None:
+    calls = []
+
+    def record() -> torch.export.ExportedProgram:
+        calls.append(1)
+        return torch.export.export(module, (X[..., :2],))
+
+    module = _Apart(function, writes=writes)
+    recorded(module, record)
+    assert len(calls) == times

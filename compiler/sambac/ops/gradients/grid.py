@@ -1,11 +1,7 @@
 """Gradients of sampling an image at the points of a grid, and of a grid that a matrix makes.
 
-A point has a coordinate for each spatial axis of the image, that of the last axis first. With the
-cell of a point u, its corners k, and f = u - floor(u) along each axis,
-
-    y[c] = sum over k of w[k] x[c, at k],   w[k] = product over axes of f or 1 - f
-
-so dx[c, at k] += w[k] dy[c], and du = sum over k of dw[k]/du sum over c of x[c, at k] dy[c].
+A point has a coordinate for each spatial axis of the image, that of the last axis first. What is
+read there, and its gradients, are those of `spots.py`.
 """
 
 from __future__ import annotations
@@ -13,32 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from math import prod
 from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
 
-from sambac.graph.editor import Editor, Operand, shape_of
+from sambac.graph.editor import Editor, shape_of
 from sambac.graph.nodes import int_attribute, text_attribute
 from sambac.ops.family import GradientRule, InputGradient
 
-from .row_sums import sum_along
 from .rules import Point, cast, dtype_of, incoming, operand, reshape, swap_last, unary
-
-
-@dataclass(frozen=True)
-class _Neighbour:
-    """One of the two neighbours of all points along one axis, or the nearest one.
-
-    `place` int64 [M], inside the image; `weight` [M], 0 where it lies outside; `slope` [M], by how
-    much the weight grows with the coordinate of the grid, None for the nearest.
-    """
-
-    place: ir.Value
-    weight: ir.Value
-    slope: ir.Value | None
+from .spots import Neighbour, Spots, both_sides, neighbour
 
 
 def _unfolded(b: Editor, node: ir.Node, u: ir.Value, size: int) -> tuple[ir.Value, ir.Value | None]:
@@ -115,11 +97,12 @@ class _Samples:
         return self._rows(self.dy)
 
     @cached_property
-    def _neighbours(self) -> list[list[_Neighbour]]:
-        """The neighbours along each axis of the image."""
-        return [self._along(axis) for axis in range(len(self._sizes))]
+    def _spots(self) -> Spots:
+        """The points, and their neighbours along each axis of the image."""
+        along = [self._along(axis) for axis in range(len(self._sizes))]
+        return Spots(self.b, shape_of(self._image)[0], self._sizes, along)
 
-    def _along(self, axis: int) -> list[_Neighbour]:
+    def _along(self, axis: int) -> list[Neighbour]:
         b, size = self.b, self._sizes[axis]
         component = np.asarray(len(self._sizes) - 1 - axis)
         half = (size - 1 if int_attribute(self.node, "align_corners") else size) / 2
@@ -128,84 +111,24 @@ class _Samples:
         nearest = text_attribute(self.node, "mode", "linear") == "nearest"
         u, moved = _unfolded(b, self.node, b.op("Round", raw) if nearest else raw, size)
         if nearest:
-            return [self._neighbour(u, size, None, None)]
-        floor = b.op("Floor", u)
-        behind = b.op("Sub", u, floor)
-        slopes: tuple[Operand, Operand] = (-half, half)
-        if moved is not None:
-            slopes = (b.op("Mul", moved, -half), b.op("Mul", moved, half))
-        return [
-            self._neighbour(floor, size, b.op("Sub", 1.0, behind), slopes[0]),
-            self._neighbour(b.op("Add", floor, 1.0), size, behind, slopes[1]),
-        ]
-
-    def _neighbour(
-        self, place: ir.Value, size: int, weight: ir.Value | None, slope: Operand
-    ) -> _Neighbour:
-        b = self.b
-        near = b.op("Clip", place, 0.0, float(size - 1))
-        inside = cast(b, b.op("Equal", near, place), place)
-        return _Neighbour(
-            b.op("Cast", near, to=ir.DataType.INT64),
-            inside if weight is None else b.op("Mul", weight, inside),
-            None if slope is None else b.op("Mul", inside, slope),
-        )
-
-    @cached_property
-    def _corners(self) -> list[tuple[ir.Value, tuple[_Neighbour, ...]]]:
-        """Where among all rows of the image each corner lies, int64 [M], and its neighbours."""
-        b, batch = self.b, shape_of(self._image)[0]
-        whole = prod(self._sizes)
-        starts = np.repeat(np.arange(batch) * whole, self._count // batch)
-        corners = []
-        for corner in product(*self._neighbours):
-            row, stride = b.constant(starts), whole
-            for neighbour, size in zip(corner, self._sizes, strict=True):
-                stride //= size
-                row = b.op("Add", row, b.op("Mul", neighbour.place, stride))
-            corners.append((row, corner))
-        return corners
+            return [neighbour(b, u, size, None, None)]
+        if moved is None:
+            return both_sides(b, u, size, (-half, half))
+        return both_sides(b, u, size, (b.op("Mul", moved, -half), b.op("Mul", moved, half)))
 
     def data(self) -> ir.Value:
         """dx[c, at k] += w[k] dy[c]."""
         b, (batch, channels, *sizes) = self.b, shape_of(self._image)
-        rows, shares = [], []
-        for row, corner in self._corners:
-            weight = _product(b, [neighbour.weight for neighbour in corner])
-            rows.append(row)
-            shares.append(b.op("Mul", self._dy_rows, reshape(b, weight, (self._count, 1))))
-        index, values = (_joined(b, parts) for parts in (rows, shares))
-        total = sum_along(b, index, values, 0, batch * prod(sizes))
+        total = self._spots.spread(self._dy_rows)
         by_image = reshape(b, total, (batch, prod(sizes), channels))
         return reshape(b, swap_last(b, by_image), shape_of(self._image))
 
     def grid(self) -> ir.Value:
         """du = sum over k of dw[k]/du sum over c of x[c, at k] dy[c], the last axis first."""
-        b, table = self.b, self._rows(self._image)
-        sums: list[list[ir.Value]] = [[] for _ in self._sizes]
-        for row, corner in self._corners:
-            seen = b.op("Mul", b.op("Gather", table, row, axis=0), self._dy_rows)
-            influence = b.op("ReduceSum", seen, [1], keepdims=0)
-            for axis, parts in enumerate(sums):
-                factors = [
-                    neighbour.slope if other == axis else neighbour.weight
-                    for other, neighbour in enumerate(corner)
-                ]
-                present = [factor for factor in factors if factor is not None]
-                parts.append(_product(b, [influence, *present]))
-        columns = [reshape(b, b.op("Sum", *parts), (self._count, 1)) for parts in reversed(sums)]
+        b = self.b
+        slopes = self._spots.slopes(self._rows(self._image), self._dy_rows)
+        columns = [reshape(b, slope, (self._count, 1)) for slope in reversed(slopes)]
         return reshape(b, b.op("Concat", *columns, axis=1), shape_of(self._grid))
-
-
-def _product(b: Editor, factors: Sequence[ir.Value]) -> ir.Value:
-    result, *rest = factors
-    for factor in rest:
-        result = b.op("Mul", result, factor)
-    return result
-
-
-def _joined(b: Editor, parts: Sequence[ir.Value]) -> ir.Value:
-    return parts[0] if len(parts) == 1 else b.op("Concat", *parts, axis=0)
 
 
 def _sampled(

@@ -108,7 +108,7 @@ class Window:
         """Return, int64 [taps, count], where in the flat padded image each tap of a window lies."""
         flat = np.zeros((1, 1), np.int64)
         for axis, size in enumerate(self.padded):
-            where = self._places(axis)
+            where = self.places(axis)
             taps, count = len(flat) * len(where), flat.shape[1] * where.shape[1]
             pairs = flat[:, None, :, None] * size + where[None, :, None, :]
             flat = pairs.reshape(taps, count)
@@ -116,7 +116,7 @@ class Window:
 
     def matrix(self, axis: int) -> Array:
         """Return, float64 [positions, image], which elements each window sees along one axis."""
-        places = self._places(axis) - self.begins[axis]
+        places = self.places(axis) - self.begins[axis]
         seen = np.zeros((self.positions[axis], self.image[axis]))
         for row in places:
             inside = (row >= 0) & (row < self.image[axis])
@@ -125,11 +125,11 @@ class Window:
 
     def counts(self, axis: int, before: int, after: int) -> Array:
         """Return, int64 [positions], how many taps lie in the image or its margins on one axis."""
-        places = self._places(axis) - self.begins[axis]
+        places = self.places(axis) - self.begins[axis]
         inside = (places >= -before) & (places < self.image[axis] + after)
         return np.asarray(inside.sum(axis=0))
 
-    def _places(self, axis: int) -> Array:
+    def places(self, axis: int) -> Array:
         """Return, int64 [kernel, positions], where in the padded axis each tap lies."""
         taps = np.arange(self.kernel[axis])[:, None] * self.dilations[axis]
         return taps + np.arange(self.positions[axis])[None, :] * self.strides[axis]
