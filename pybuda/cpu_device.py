@@ -10,7 +10,7 @@ import torch
 from pef.arguments import shown
 from sambahost.chains import Chain, Graded
 from sambahost.host_evaluation import HostEvaluation
-from sambahost.models import in_mode
+from sambahost.models import detached, in_mode
 from sambahost.samples import Samples
 
 from .device import Device
@@ -65,9 +65,8 @@ class CPUDevice(Device):
     def infer(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
         chain = Chain((item.on_host() for item in self.modules), PyBudaError, batch.names)
-        with self.at_work, in_mode(chain, training=False), torch.no_grad():
-            found: tuple[torch.Tensor, ...] = chain(*self._converted(batch.tensors))
-        return found
+        with self.at_work, in_mode(chain, training=False), torch.enable_grad():
+            return detached(chain(*self._converted(batch.tensors)))
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Return None: what modules give is known when they run, which may change them."""

@@ -217,11 +217,11 @@ class SambaSession:
         with self._device.opening():
             loaded = self._wanted(pef or config.get("pef"))
             evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
-            if evaluates:
-                model.requires_grad_(False)
             with self._modes.while_tracing():
                 call = call_of(model, inputs)
-                traced = trace(model, call)
+                traced = trace(model, call, infers=evaluates)
+            if evaluates:
+                model.requires_grad_(False)
             traced.require_outputs(losses or ())
             if loaded is not None:
                 loaded.fit(model, call, traced, optimizers, mapping)
@@ -264,9 +264,9 @@ class SambaSession:
             )
         from_torch_model_(graph)
         chosen = listed(optimizers)
-        with self._modes.while_tracing(), torch.set_grad_enabled(bool(chosen)):
+        with self._modes.while_tracing():
             call = call_of(graph, inputs)
-            traced = trace(graph, call, prefix)
+            traced = trace(graph, call, prefix, infers=not chosen)
         known.append((prefix, TracedGraph(graph, call, traced, optimizers=chosen, mapping=mapping)))
         self._models.remember(graph, traced, call.tensors)
         return traced.outputs
