@@ -66,10 +66,9 @@ UNSET = CompileSettings()
 _IDLE_GROUPS: Mapping[str, str] = {
     "its runtime reads or writes files there": "backend_cluster_descriptor_path "
     "backend_device_descriptor_path backend_output_dir backend_runtime_params_path",
-    "its runtime is told by it": "backend_opt_level backend_runtime_args performance_trace "
-    "store_backend_db_to_yaml",
-    "operators get their cores by it": "balancer_op_overrides balancer_policy enable_enumerate_u_kt "
-    "enable_auto_transposing_placement harvested_rows harvesting_mask place_on_one_row "
+    "its runtime is told by it": "backend_opt_level backend_runtime_args store_backend_db_to_yaml",
+    "operators get their cores by it": "balancer_op_overrides balancer_policy harvested_rows "
+    "enable_auto_transposing_placement enable_enumerate_u_kt harvesting_mask place_on_one_row "
     "placer_op_overrides scheduler_constraints scheduler_policy use_interactive_placer",
     "compilation ends after that stage": "compile_depth",
     "chips are chosen by it": "chip_placement_policy device_config",
@@ -94,7 +93,7 @@ _IDLE_GROUPS: Mapping[str, str] = {
     "modules are compiled or run alone, in several programs": "_device_mode compile_subgraphs "
     "device_mode",
     "devices get processes by it": "mp_context",
-    "records of its speed are kept": "_perf_trace",
+    "records of its speed are kept": "_perf_trace performance_trace",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
 """Attributes and arguments without an effect here, and what hardware does by them."""
@@ -214,7 +213,7 @@ class CompilerConfig(NumberConfig):
         return {"cpu_fallback_ops": set(), "conv_multi_op_fracture_factor_override": {}}.get(name)
 
     def place_on_new_epoch(self, op_names: Chosen | list[Chosen]) -> None:
-        """Let the first of these operators that runs begin a section."""
+        """Let the first of these operators that runs begin a section: by names and predicates."""
         self._breaks = (*self._breaks, _break(op_names))
 
     def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
@@ -230,6 +229,7 @@ class CompilerConfig(NumberConfig):
         predicates = [str(each) for each in chosen if not isinstance(each, str)]
         patterns = [rule.name for rule in self._rules if rule.name]
         self._known.tell(names, patterns, predicates)
+        self._known.tell_rules(rule for rule in self._rules if not rule.name)
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
@@ -267,6 +267,7 @@ def _get_global_compiler_config() -> CompilerConfig:
 
 compiler = _get_global_compiler_config
 configure_mixed_precision = _config.configure_mixed_precision
+set_epoch_break, set_chip_break = _config.place_on_new_epoch, _config.place_on_new_chip
 
 
 def set_configuration_options(**options: object) -> None:
@@ -277,16 +278,6 @@ def set_configuration_options(**options: object) -> None:
     found = copy(_config)
     found._set(options)
     vars(_config).update(vars(found))
-
-
-def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators that runs begin a section: a name, a predicate, or some."""
-    _config.place_on_new_epoch(op_names)
-
-
-def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
-    """Let the first of these operators that runs begin a section on the device's next chip."""
-    _config.place_on_new_chip(op_names)
 
 
 def reset_configuration() -> None:
