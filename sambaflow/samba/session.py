@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Never, ParamSpec
 import torch
 from torch import Tensor, nn
 
+from sambaflow.submodules import refuse
+
 from . import lazy_param
 from .arguments.checked import checked, require
 from .arguments.kinds import CALLABLE, NAME, PATH
@@ -63,6 +65,13 @@ def _device(of: SambaSession) -> DeviceSide:
     return of._device
 
 
+_ABSENT = {
+    "ctx": "run(grad_of_outputs=...) starts the backward pass from gradients of the application; "
+    "update_tensor writes tensors, and get_tensors_by_name reads them"
+}
+"""Attributes of other versions, and what there is instead."""
+
+
 class SambaSession:
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
@@ -81,6 +90,10 @@ class SambaSession:
         self._device = DeviceSide(self._models)
         if pef_path:
             self._load(pef_path)
+
+    def __getattr__(self, name: str) -> Never:
+        """Raise `AttributeError`, which says what there is instead, or may be meant."""
+        refuse("the session", name, _ABSENT, dir(type(self)))
 
     @by_class
     @checked(pef_path=PATH)

@@ -97,9 +97,7 @@ class Traced:
         return tuple(i for i, output in enumerate(self.outputs) if output.requires_grad)
 
 
-def trace(
-    model: nn.Module, call: ForwardCall, prefix: str = "", *, infers: bool = False
-) -> Traced:
+def trace(model: nn.Module, call: ForwardCall, prefix: str = "", *, infers: bool = False) -> Traced:
     """Follow `model` through `call` and name its outputs; nothing is computed, nothing changed.
 
     `prefix` comes before every name. A model that `infers` has outputs without gradients, unless
