@@ -213,7 +213,7 @@ class CompilerConfig(NumberConfig):
         return {"cpu_fallback_ops": set(), "conv_multi_op_fracture_factor_override": {}}.get(name)
 
     def place_on_new_epoch(self, op_names: Chosen | list[Chosen]) -> None:
-        """Let the first of these operators that runs begin a section: by names and predicates."""
+        """Let the first of these operators that runs begin a section."""
         self._breaks = (*self._breaks, _break(op_names))
 
     def place_on_new_chip(self, op_names: Chosen | list[Chosen]) -> None:
@@ -267,7 +267,6 @@ def _get_global_compiler_config() -> CompilerConfig:
 
 compiler = _get_global_compiler_config
 configure_mixed_precision = _config.configure_mixed_precision
-set_epoch_break, set_chip_break = _config.place_on_new_epoch, _config.place_on_new_chip
 
 
 def set_configuration_options(**options: object) -> None:
@@ -278,6 +277,16 @@ def set_configuration_options(**options: object) -> None:
     found = copy(_config)
     found._set(options)
     vars(_config).update(vars(found))
+
+
+def set_epoch_break(op_names: Chosen | list[Chosen]) -> None:
+    """Let the first of these operators that runs begin a section: a name, a predicate, or some."""
+    _config.place_on_new_epoch(op_names)
+
+
+def set_chip_break(op_names: Chosen | list[Chosen]) -> None:
+    """Let the first of these operators that runs begin a section on the device's next chip."""
+    _config.place_on_new_chip(op_names)
 
 
 def reset_configuration() -> None:

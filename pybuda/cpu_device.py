@@ -55,9 +55,8 @@ class CPUDevice(Device):
                 raise PyBudaError(f"{what} is {shown(made)}; a function was expected")
         if input_dtypes is not None:
             listed("input_dtypes", input_dtypes, torch.dtype, "types of torch")
-        self._training = HostSettings(
-            optimizer_f, scheduler_f, retain_backward_graph, self._converted
-        )
+        functions = (optimizer_f, scheduler_f)
+        self._training = HostSettings(*functions, retain_backward_graph, self._converted)
         self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
         self._gradient_queue: queue.Queue[object] | None = None
         super().__init__(name, mp_context, module)

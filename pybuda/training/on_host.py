@@ -25,7 +25,6 @@ MakesScheduler: TypeAlias = (
 )
 Converts: TypeAlias = "Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]"
 
-
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
