@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -66,26 +66,34 @@ UNSET = CompileSettings()
 _IDLE_GROUPS: Mapping[str, str] = {
     "its runtime reads or writes files there": "backend_cluster_descriptor_path "
     "backend_device_descriptor_path backend_output_dir backend_runtime_params_path",
-    "its runtime is told by it": "backend_opt_level backend_runtime_args performance_trace "
-    "store_backend_db_to_yaml",
-    "operators get their cores by it": "balancer_policy enable_auto_transposing_placement "
-    "enable_enumerate_u_kt harvested_rows place_on_one_row scheduler_policy use_interactive_placer",
+    "its runtime is told by it": "backend_opt_level backend_runtime_args store_backend_db_to_yaml",
+    "operators get their cores by it": "balancer_op_overrides balancer_policy harvested_rows "
+    "enable_auto_transposing_placement enable_enumerate_u_kt harvesting_mask place_on_one_row "
+    "placer_op_overrides scheduler_constraints scheduler_policy use_interactive_placer",
     "compilation ends after that stage": "compile_depth",
     "chips are chosen by it": "chip_placement_policy device_config",
     "memory is laid out by it": "default_dram_parameters dram_placement_algorithm "
-    "enable_forked_dram_inputs enable_link_past_cache_ios enable_single_buffer_fallback "
-    "graph_solver_self_cut_type input_queues_on_host output_queues_on_host",
+    "enable_forked_dram_inputs enable_link_past_cache_ios enable_pt2_fx_graph_link "
+    "enable_single_buffer_fallback graph_solver_self_cut_type input_queues_on_host insert_queues "
+    "manual_dram_queue_placement output_queues_on_host tti_dump_format",
     "operators give their results in slices by it": "enable_t_streaming manual_t_streaming",
-    "operators are rewritten or not": "conv_multi_op_fracture_factor_override enable_auto_fusing "
-    "enable_consteval enable_conv_prestride enable_device_tilize enable_stable_softmax",
+    "operators are rewritten or not": "buffering_nops_to_insert enable_auto_fusing "
+    "conv_multi_op_fracture_factor_override enable_broadcast_splitting enable_consteval "
+    "enable_conv_prestride enable_device_tilize enable_stable_softmax fracture_groups "
+    "match_subgraph_patterns max_pool_add_sub_surround max_pool_add_sub_surround_value "
+    "op_names_dont_fuse op_names_manual_fuse paddings",
     "operators run on the host or not": "cpu_fallback_ops enable_tm_cpu_fallback "
-    "enable_tvm_cpu_fallback",
+    "enable_tvm_cpu_fallback tm_cpu_fallback_max_depth",
     "TVM is told by it": "compile_tvm_to_python convert_framework_params_to_tvm enable_tvm_dropout "
-    "enable_tvm_constant_prop retain_tvm_python_files tvm_graph_load_path tvm_graph_store_path",
+    "enable_tvm_constant_prop enable_tvm_jax_freeze_large_model enable_tvm_unsupported_ops "
+    "enable_xla_jax_convert framework_model_output_names retain_tvm_python_files "
+    "tvm_constnat_prop_mask tvm_graph_load_path tvm_graph_store_path tvm_module_to_num_patterns",
+    "every operator is compared": "enable_op_level_comparision",
+    "it says whether modules train, as calls do here": "enable_training",
     "modules are compiled or run alone, in several programs": "_device_mode compile_subgraphs "
     "device_mode",
     "devices get processes by it": "mp_context",
-    "records of its speed are kept": "_perf_trace",
+    "records of its speed are kept": "_perf_trace performance_trace",
 }
 _IDLE = {name: says for says, names in _IDLE_GROUPS.items() for name in names.split()}
 """Attributes and arguments without an effect here, and what hardware does by them."""
@@ -145,14 +153,14 @@ def warn_of_idle(**given: object) -> None:
             warn(f"{name}={shown(value)}: on hardware {_IDLE[name]}; it has no effect here")
 
 
-@dataclass
+@dataclass(init=False)
 class CompilerConfig(NumberConfig):
     """What is set for all compilations, beside formats and fidelities.
 
     `enable_recompute` lets training compute activations again where that saves memory.
     `op_intermediates_to_save` names operators whose results in inference
     `pybuda.get_intermediates_queue()` gets. Another attribute is one without an effect here, or
-    `PyBudaError`.
+    `PyBudaError`. A new configuration takes them as keywords.
     """
 
     enable_recompute: bool = False
@@ -164,10 +172,27 @@ class CompilerConfig(NumberConfig):
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    def __init__(self, **options: object) -> None:
+        for each in fields(self):
+            made = each.default if each.default_factory is MISSING else each.default_factory()
+            object.__setattr__(self, each.name, made)
+        self._set(options)
+
+    def _set(self, options: Mapping[str, object]) -> None:
+        odd = []
+        for name, value in options.items():
+            try:
+                if value is not None:
+                    setattr(self, _RENAMED.get(name, name), value)
+            except PyBudaError as error:
+                odd.append(str(error))
+        if odd:
+            raise PyBudaError("\n".join(odd))
+
     def __setattr__(self, name: str, value: object) -> None:
         if name not in _IDLE and name not in _ATTRIBUTES:
-            if name == "loopback_outputs":
-                raise PyBudaError(f"no '{name}': push outputs as inputs of the next call, by hand")
+            if name in _INSTEAD:
+                raise PyBudaError(f"no '{name}': {_INSTEAD[name]}")
             known = [each for each in (*_IDLE, *_ATTRIBUTES) if not each.startswith("_")]
             raise PyBudaError(f"the configuration has no '{name}'{did_you_mean(name, known)}")
         require_kind(**{name: (value, _TYPES.get(name, object))})
@@ -204,6 +229,7 @@ class CompilerConfig(NumberConfig):
         predicates = [str(each) for each in chosen if not isinstance(each, str)]
         patterns = [rule.name for rule in self._rules if rule.name]
         self._known.tell(names, patterns, predicates)
+        self._known.tell_rules(rule for rule in self._rules if not rule.name)
 
     def settings(self, fallback: DataFormat | None = None) -> CompileSettings:
         """Return what is asked of a compilation; `fallback` is held where no format is set.
@@ -223,6 +249,13 @@ _ATTRIBUTES = tuple(each.name for each in fields(CompilerConfig))
 _TYPES = {"enable_recompute": bool, "amp_level": int}
 _RENAMED = {"accumulate_df": "default_accumulate_df", "math_fidelity": "default_math_fidelity"}
 """Options that attributes have other names for."""
+_INSTEAD = {
+    "amp_properties": "call configure_mixed_precision",
+    "loopback_outputs": "push outputs as inputs of the next call, by hand",
+    "op_names_to_chip_break": "call place_on_new_chip",
+    "op_names_to_epoch_break": "call place_on_new_epoch",
+}
+"""Attributes of the original's that are none here, and what there is instead."""
 _config = CompilerConfig()
 """Programs set options before they name a device: there is one configuration."""
 
@@ -241,15 +274,8 @@ def set_configuration_options(**options: object) -> None:
 
     Raises `PyBudaError` that tells all that is wrong; nothing is set then.
     """
-    found, odd = copy(_config), []
-    for name, value in options.items():
-        try:
-            if value is not None:
-                setattr(found, _RENAMED.get(name, name), value)
-        except PyBudaError as error:
-            odd.append(str(error))
-    if odd:
-        raise PyBudaError("\n".join(odd))
+    found = copy(_config)
+    found._set(options)
     vars(_config).update(vars(found))
 
 

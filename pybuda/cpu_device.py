@@ -10,7 +10,7 @@ import torch
 from pef.arguments import shown
 from sambahost.chains import Chain, Graded
 from sambahost.host_evaluation import HostEvaluation
-from sambahost.models import in_mode
+from sambahost.models import detached, in_mode
 from sambahost.samples import Samples
 
 from .device import Device
@@ -55,9 +55,8 @@ class CPUDevice(Device):
                 raise PyBudaError(f"{what} is {shown(made)}; a function was expected")
         if input_dtypes is not None:
             listed("input_dtypes", input_dtypes, torch.dtype, "types of torch")
-        self._training = HostSettings(
-            optimizer_f, scheduler_f, retain_backward_graph, self._converted
-        )
+        functions = (optimizer_f, scheduler_f)
+        self._training = HostSettings(*functions, retain_backward_graph, self._converted)
         self._dtypes = None if input_dtypes is None else tuple(input_dtypes)
         self._gradient_queue: queue.Queue[object] | None = None
         super().__init__(name, mp_context, module)
@@ -65,9 +64,8 @@ class CPUDevice(Device):
     def infer(self, batch: Samples) -> tuple[torch.Tensor, ...]:
         """Return the outputs of the last module for a microbatch."""
         chain = Chain((item.on_host() for item in self.modules), PyBudaError, batch.names)
-        with self.at_work, in_mode(chain, training=False), torch.no_grad():
-            found: tuple[torch.Tensor, ...] = chain(*self._converted(batch.tensors))
-        return found
+        with self.at_work, in_mode(chain, training=False), torch.enable_grad():
+            return detached(chain(*self._converted(batch.tensors)))
 
     def prepare(self, batch: Samples) -> Samples | None:
         """Return None: what modules give is known when they run, which may change them."""

@@ -107,7 +107,7 @@ class Device(Driven):
         They are copied. Raises `PyBudaError` for what is no tensor, and if this is not the last
         device.
         """
-        current().require_last(self)
+        current().require_end(self, first=False)
         found = Microbatch.of(tensors)
         if found.names:
             raise PyBudaError("targets have no names; push tensors, or a tuple of them")
@@ -119,7 +119,7 @@ class Device(Driven):
         The first dimension of each is the microbatch. They are copied. Raises `PyBudaError` for
         what is no tensor, and if this is not the first device.
         """
-        current().require_first(self)
+        current().require_end(self, first=True)
         self.inputs.add(Microbatch.of(tensors))
 
     def sync(self) -> None:
@@ -312,12 +312,14 @@ class Context:
             if error is not None:
                 raise error
 
-    def require_last(self, device: Device) -> None:
-        """Raise `PyBudaError` for targets that are pushed to another device than the last."""
-        last = next(reversed(self.working(training=True)), device)
-        if last is not device:
+    def require_end(self, device: Device, first: bool) -> None:
+        """Raise `PyBudaError` for what is not to be pushed to `device`: inputs, or else targets."""
+        devices = self.working(training=True)
+        what, which, index = ("inputs", "first", 0) if first else ("targets", "last", -1)
+        if devices and devices[index] is not device and (device in devices or not first):
             raise PyBudaError(
-                f"targets came for device '{device.name}'; the last one, '{last.name}', gets them"
+                f"{what} came for device '{device.name}'; the {which} one, "
+                f"'{devices[index].name}', gets them"
             )
 
     def working(self, training: bool) -> list[Device]:
@@ -327,15 +329,6 @@ class Context:
             for device in self.devices
             if device.modules or (training and device.loss is not None)
         ]
-
-    def require_first(self, device: Device) -> None:
-        """Raise `PyBudaError` for inputs that are pushed to another device than the first."""
-        devices = self.working(training=True)
-        if device in devices[1:]:
-            first = devices[0]
-            raise PyBudaError(
-                f"inputs came for device '{device.name}'; the first one, '{first.name}', gets them"
-            )
 
 
 _context = Context()

@@ -51,5 +51,7 @@ def told(tensors: Iterable[torch.Tensor]) -> object:
 def _copied(value: object) -> torch.Tensor:
     """Return a copy: the program may write to its tensor before a device has read it."""
     tensor = value.on_device() if isinstance(value, Tensor) else to_torch(value)
+    if tensor.layout is not torch.strided:
+        raise PyBudaError(f"a tensor of {tensor.layout} came; push its to_dense()")
     format_of(tensor.dtype)
     return tensor.detach().clone() if tensor.requires_grad else tensor.clone()

@@ -213,9 +213,8 @@ def _require_inference(**given: object) -> None:
 def _require_fewer(devices: int, **queues: Sequence[object]) -> None:
     """Raise `PyBudaError` for more queues than there are places between devices."""
     for name, given in queues.items():
-        require_queues(
-            **{f"{name}[{i}]": each for i, each in enumerate(listed(name, given, object, "queues"))}
-        )
+        found = enumerate(listed(name, given, object, "queues"))
+        require_queues(**{f"{name}[{index}]": each for index, each in found})
         if len(given) >= devices:
             raise PyBudaError(
                 f"{len(given)} {name} came for {devices} devices, which have one less between them"

@@ -34,9 +34,8 @@ def inference_pipeline(
     if isinstance(ready, InferencePipeline):
         return ready
     devices = _free(context, training=False, verified=verified)
-    queues = InferenceQueues(
-        queue.Queue() if results is None else results, between, context.intermediates
-    )
+    results = queue.Queue() if results is None else results
+    queues = InferenceQueues(results, between, context.intermediates)
     rule = None if verified is None else verified.rule()
     made = InferencePipeline(devices, devices[0].inputs, queues, API, rule)
     return _begun(context, made, verified)

@@ -45,7 +45,7 @@ def compiled(
         inputs = tuple(port.name for port in graph.inputs)
         if isinstance(part, OnnxPart):
             inputs = part.ports(names, len(sample))
-    compiler()._known.add_program(program)
+    compiler()._known.add_program(program, settings.number_rules)
     spoken = tuple(names) or tuple(f"input {index}" for index in range(len(inputs)))
     return StageProgram(program, inputs, spoken, tuple(port.name for port in graph.outputs))
 

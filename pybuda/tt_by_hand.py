@@ -84,9 +84,8 @@ class DrivenTTDevice(Device):
             self.close()
             self._own_config = None if compiler_cfg is compiler() else compiler_cfg
             if training:
-                found = self.trainer(self._is_first()).prepare(
-                    batch, Microbatch.sampled(tuple(targets))
-                )
+                wanted = Microbatch.sampled(tuple(targets))
+                found = self.trainer(self._is_first()).prepare(batch, wanted)
                 given = () if found is None else found.tensors
             else:
                 given = self.infer(batch)

@@ -121,9 +121,8 @@ class TTDevice(DrivenTTDevice):
         runner: SampleRunner[_Sink] = SampleRunner(names, run_settings(settings))
         try:
             if image is None:
-                self._build(
-                    runner, next(batch.samples()), settings.intermediates if keeps else None
-                )
+                kept = settings.intermediates if keeps else None
+                self._build(runner, next(batch.samples()), kept)
             else:
                 for made in image.stages:
                     runner.add(made)

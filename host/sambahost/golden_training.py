@@ -18,7 +18,7 @@ from .compiled_step import AnyPart
 from .errors import HostError
 from .golden import evaluated_onnx
 from .host_trainer import HostPass
-from .models import in_mode
+from .models import detached, in_mode
 from .onnx_part import OnnxPart
 from .samples import Gradients, Tensors, leaves
 from .trained_values import TrainedValues
@@ -170,6 +170,6 @@ def evaluated(
         if isinstance(part, OnnxPart):
             found = evaluated_onnx(part.valued(held.values()), found)
             continue
-        with held.within(part), in_mode(part, training=False), torch.no_grad():
-            found = part(*found)
+        with held.within(part), in_mode(part, training=False), torch.enable_grad():
+            found = detached(part(*found))
     return found

@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from pef.wording import did_you_mean
 
 from .errors import HostError
-from .models import in_mode, running
+from .models import detached, in_mode, running
 from .samples import Samples, Tensors, joined
 
 
@@ -60,7 +60,7 @@ class HostEvaluation:
             found = [self._run(sample) for sample in samples]
         self._inputs = batch.tensors
         self._outputs = joined(found) if self._by_sample else found[0]
-        return tuple(output.detach() for output in self._outputs)
+        return detached(self._outputs)
 
     def backward(self, starts: Sequence[Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
         """Return the gradients of inputs and of values that require some.
@@ -106,7 +106,7 @@ def read_by(part: nn.Module, sample: Sequence[Tensor]) -> set[int]:
             found.update(own & {*map(id, leaves)})
             return function(*args, **(kwargs or {}))
 
-    with in_mode(part, training=False), torch.no_grad(), Noting():
+    with in_mode(part, training=False), torch.enable_grad(), Noting():
         part(*sample)
     return found
 

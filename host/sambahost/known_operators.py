@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from pef.program import Program
+from pef.program import Program, SectionType
 from pef.warned import warn
 from pef.wording import did_you_mean
+from sambac import NumberRule
 
 from .compiled_step import AnyPart
 from .onnx_part import OnnxPart
@@ -20,13 +21,25 @@ class KnownOperators:
         self._names: set[str] = set()
         self._held: set[str] = set()
         self._told: set[str] = set()
+        self._idle_rules: dict[str, bool] = {}
 
     def add(self, names: Iterable[str]) -> None:
         """Take names into account."""
         self._names.update(names)
 
-    def add_program(self, program: Program) -> None:
-        """Take the names of the operators and tensors of a program into account."""
+    def add_program(self, program: Program, rules: Iterable[NumberRule] = ()) -> None:
+        """Take the names of the operators and tensors of a program into account.
+
+        `rules` are those of numbers that it was compiled with.
+        """
+        trains = any(section.type == SectionType.BCKWD for section in program.sections)
+        for rule in rules:
+            said = str(rule.record())
+            idle = any(said in text for text in program.warnings)
+            if idle and (trains or rule.stage != "bwd"):
+                self._idle_rules.setdefault(said, True)
+            elif not idle:
+                self._idle_rules[said] = False
         for section in program.sections:
             self.add(operator.name for group in section.groups for operator in group.operators)
         self.add(symbol.name for symbol in program.symbols)
@@ -56,6 +69,13 @@ class KnownOperators:
         self._told.update(asked, spelt)
         if idle:
             warn(f"no operator that was compiled fits {', '.join(idle)}; it has no effect")
+
+    def tell_rules(self, rules: Iterable[NumberRule]) -> None:
+        """Warn, once each, of rules of numbers that say nothing of any operator so far."""
+        for said in (str(rule.record()) for rule in rules):
+            if self._idle_rules.get(said) and said not in self._told:
+                self._told.add(said)
+                warn(f"no operator that was compiled fits the rule {said}; it has no effect")
 
 
 def names_in(part: AnyPart) -> Iterator[str]:

@@ -75,17 +75,23 @@ def in_mode(module: nn.Module, *, training: bool) -> Iterator[None]:
 
 
 def tried(part: nn.Module, sample: Sequence[Tensor], *, training: bool) -> tuple[Tensor, ...]:
-    """Return what `part` gives for a sample in one of its modes, by torch.
+    """Return what `part` gives for a sample in one of its modes, by torch, without gradients.
 
-    Buffers that it moves stay as they are, and so do torch's random numbers. Raises `HostError`
-    where Python or torch refuse; errors of the program's own kinds come as they are.
+    Its forward may take some inside, as it may where it is compiled. Buffers that it moves stay as
+    they are, and so do torch's random numbers. Raises `HostError` where Python or torch refuse;
+    errors of the program's own kinds come as they are.
     """
     buffers = {name: tensor.clone() for name, tensor in part.named_buffers()}
     given = tuple(tensor.clone() for tensor in sample)
     alone = torch.random.fork_rng(devices=())
-    with in_mode(part, training=training), torch.no_grad(), alone, running(part, sample):
+    with in_mode(part, training=training), torch.enable_grad(), alone, running(part, sample):
         found: tuple[Tensor, ...] = torch.func.functional_call(part, buffers, given)
-    return found
+    return detached(found)
+
+
+def detached(tensors: Iterable[Tensor]) -> tuple[Tensor, ...]:
+    """Return the tensors, without what gradients would go back by."""
+    return tuple(tensor.detach() for tensor in tensors)
 
 
 @contextmanager

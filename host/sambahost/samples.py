@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 
@@ -113,7 +113,8 @@ def gathered(samples: Sequence[torch.Tensor | None], given: torch.Tensor) -> tor
 def leaves(found: object, raises: Callable[[str], Exception]) -> Tensors:
     """Return the tensors of what a torch module returned, in order, without what is None.
 
-    Raises an error if there are none, and for what is neither a tensor nor holds some.
+    Objects of other classes, as caches of transformers, give what their attributes hold. Raises an
+    error if there are none, and for what is neither a tensor nor holds some.
     """
     tensors = tuple(_leaves(found, raises))
     if not tensors:
@@ -133,11 +134,22 @@ def _leaves(found: object, raises: Callable[[str], Exception]) -> Iterator[torch
     elif dataclasses.is_dataclass(found) and not isinstance(found, type):
         for field in dataclasses.fields(found):
             yield from _leaves(getattr(found, field.name), raises)
+    elif held := [*_held_by(found, set())]:
+        yield from held
     elif found is not None:
-        raise raises(
-            f"a module returned a {type(found).__name__}; tensors were expected "
-            "(a model of transformers returns them with use_cache=False in its config)"
-        )
+        raise raises(f"a module returned a {type(found).__name__}; tensors were expected")
+
+
+def _held_by(found: object, seen: set[int]) -> Iterator[torch.Tensor]:
+    """Yield the tensors that an object holds in attributes, in objects there too, each once."""
+    if isinstance(found, torch.Tensor):
+        yield found
+    elif id(found) not in seen and not isinstance(found, type | torch.nn.Module):
+        seen.add(id(found))
+        plain = isinstance(found, Mapping | tuple | list)
+        parts: Any = found if plain else getattr(found, "__dict__", {})
+        for part in parts.values() if isinstance(parts, Mapping) else parts:
+            yield from _held_by(part, seen)
 
 
 def _spelled(names: Sequence[str]) -> str:

@@ -157,10 +157,7 @@ class SparseMatmulModule(PyBudaModule):
 
     def __init__(self, name: str, sparseA: Operand) -> None:
         super().__init__(name)
-        dense = sparseA.value()
-        self.sparseA = Parameter(
-            dense.to_dense() if dense.is_sparse else dense, requires_grad=False
-        )
+        self.sparseA = Parameter(sparseA.value().to_dense(), requires_grad=False)
 
     def forward(self, denseB: Operand) -> Operand:
         """Return the product."""

@@ -154,5 +154,5 @@ def compile_step(
         step = compiled_step.compile_step(asked, request.parts(batch), (batch, targets), before)
     tell_of_chips(request.work.device, step.chips, request.chips)
     for stage in step.made:
-        compiler()._known.add_program(stage.program)
+        compiler()._known.add_program(stage.program, settings.number_rules)
     return step

@@ -25,7 +25,6 @@ MakesScheduler: TypeAlias = (
 )
 Converts: TypeAlias = "Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]"
 
-
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
@@ -65,20 +64,9 @@ class ModuleTrainer(HostTrainer):
             scheduler = made("scheduler_f", settings.scheduler_f, optimizer, kind)
             for model in (each for each in modules if isinstance(each, KerasModule)):
                 optimizer.register_step_post_hook(lambda *_, model=model: model.write())
-        super().__init__(
-            HostRequest(
-                workload.device,
-                modules,
-                loss,
-                own,
-                optimizer,
-                scheduler,
-                workload.first,
-                settings.converted,
-                settings.retain_graph,
-                PyBudaError,
-            )
-        )
+        how = (workload.first, settings.converted, settings.retain_graph, PyBudaError)
+        made_of = (workload.device, modules, loss, own, optimizer, scheduler)
+        super().__init__(HostRequest(*made_of, *how))
 
     def backward(self, gradients: Gradients | None) -> Gradients:
         """Run the backward pass of the oldest forward pass that waits for it."""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Never, ParamSpec
 import torch
 from torch import Tensor, nn
 
+from sambaflow.submodules import refuse
+
 from . import lazy_param
 from .arguments.checked import checked, require
 from .arguments.kinds import CALLABLE, NAME, PATH
@@ -63,6 +65,13 @@ def _device(of: SambaSession) -> DeviceSide:
     return of._device
 
 
+_ABSENT = {
+    "ctx": "run(grad_of_outputs=...) starts the backward pass from gradients of the application; "
+    "update_tensor writes tensors, and get_tensors_by_name reads them"
+}
+"""Attributes of other versions, and what there is instead."""
+
+
 class SambaSession:
     """Compiles models into PEFs and runs them; `sambaflow.samba.session` is the one to use.
 
@@ -81,6 +90,10 @@ class SambaSession:
         self._device = DeviceSide(self._models)
         if pef_path:
             self._load(pef_path)
+
+    def __getattr__(self, name: str) -> Never:
+        """Raise `AttributeError`, which says what there is instead, or may be meant."""
+        refuse("the session", name, _ABSENT, dir(type(self)))
 
     @by_class
     @checked(pef_path=PATH)
@@ -217,11 +230,11 @@ class SambaSession:
         with self._device.opening():
             loaded = self._wanted(pef or config.get("pef"))
             evaluates = loaded.only_evaluates(optimizers) if loaded else not optimizers
-            if evaluates:
-                model.requires_grad_(False)
             with self._modes.while_tracing():
                 call = call_of(model, inputs)
-                traced = trace(model, call)
+                traced = trace(model, call, infers=evaluates)
+            if evaluates:
+                model.requires_grad_(False)
             traced.require_outputs(losses or ())
             if loaded is not None:
                 loaded.fit(model, call, traced, optimizers, mapping)
@@ -264,9 +277,9 @@ class SambaSession:
             )
         from_torch_model_(graph)
         chosen = listed(optimizers)
-        with self._modes.while_tracing(), torch.set_grad_enabled(bool(chosen)):
+        with self._modes.while_tracing():
             call = call_of(graph, inputs)
-            traced = trace(graph, call, prefix)
+            traced = trace(graph, call, prefix, infers=not chosen)
         known.append((prefix, TracedGraph(graph, call, traced, optimizers=chosen, mapping=mapping)))
         self._models.remember(graph, traced, call.tensors)
         return traced.outputs

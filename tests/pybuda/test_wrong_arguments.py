@@ -30,6 +30,10 @@ X = pybuda.Tensor.create_from_torch(torch.ones(1, 2))
         (lambda: Doubles("m").add_parameter("w", None), "parameter is None; Parameter"),
         (lambda: Doubles("m").set_constant(["w"], X), "name is a list; str was"),
         (lambda: Doubles("m").load_parameter_dict(3), "data is 3; Mapping"),
+        (
+            lambda: TTDevice("a").push_to_inputs(torch.eye(2).to_sparse()),
+            "sparse_coo came; push its to_dense",
+        ),
         (lambda: pybuda.Tensor.create_from_torch(3), "torch_tensor is 3; torch.Tensor was"),
         (lambda: op.Add("", X, None), "a NoneType came as an operand"),
         (lambda: op.Softmax("", X, dim="x"), "dim is 'x'; int was expected"),

@@ -97,11 +97,12 @@ class Traced:
         return tuple(i for i, output in enumerate(self.outputs) if output.requires_grad)
 
 
-def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
+def trace(model: nn.Module, call: ForwardCall, prefix: str = "", *, infers: bool = False) -> Traced:
     """Follow `model` through `call` and name its outputs; nothing is computed, nothing changed.
 
-    `prefix` comes before every name. Raises what torch would raise for shapes that do not fit,
-    and `SambaError` for control flow that depends on values.
+    `prefix` comes before every name. A model that `infers` has outputs without gradients, unless
+    an input has one; its forward may take some inside all the same. Raises what torch would raise
+    for shapes that do not fit, and `SambaError` for control flow that depends on values.
     """
     name = prefix + model_name(model)
     if isinstance(model, OnnxStandIn):
@@ -110,7 +111,7 @@ def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
         return Traced(name, outputs, structure, tuple(range(len(outputs))), ())
     try:
         with _unlogged():
-            return copy_context().run(_traced, model, call, name)
+            traced = copy_context().run(_traced, model, call, name, infers)
     except Exception as error:
         if isinstance(error, _NEEDS_VALUES) or _NO_ARRAY in str(error):
             raise SambaError(
@@ -121,6 +122,10 @@ def trace(model: nn.Module, call: ForwardCall, prefix: str = "") -> Traced:
             ) from error
         _run_for_its_error(model, call)
         raise
+    if infers and not any(named.tensor.requires_grad for named in call.tensors):
+        for output in traced.outputs:
+            output.requires_grad_(False)
+    return traced
 
 
 def _place(error: BaseException) -> str:
@@ -181,23 +186,24 @@ def _tell_what_is_kept(name: str, memory: ObjectSnapshot, recorder: _Recorder) -
         )
 
 
-def _traced(model: nn.Module, call: ForwardCall, name: str) -> Traced:
+def _traced(model: nn.Module, call: ForwardCall, name: str, infers: bool) -> Traced:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fakes: dict[int, Tensor] = {}
 
     def fake(tensor: Tensor) -> Tensor:
         if id(tensor) not in fakes:
             fakes[id(tensor)] = _faked(mode, to_torch(tensor).detach())
-            fakes[id(tensor)].requires_grad_(tensor.requires_grad)
+            frozen = infers and isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+            fakes[id(tensor)].requires_grad_(tensor.requires_grad or frozen)
         return fakes[id(tensor)]
 
     replaced = {path: fake(tensor) for path, tensor in _states(model)}
     args, kwargs = pytree.tree_map_only(Tensor, fake, (call.args, dict(call.kwargs)))
     recorder = _Recorder(name, model, (args, kwargs))
     with _as_found(model) as memory:
-        alone = (without_looks(), mode, recorder.watching(), PlainOperands(), recorder)
+        alone = (torch.enable_grad(), without_looks(), mode, recorder.watching())
         with _as_exported(), noting(model) as settings, ExitStack() as stack:
-            for context in alone:
+            for context in (*alone, PlainOperands(), recorder):
                 stack.enter_context(context)
             result = torch.func.functional_call(model, replaced, args, kwargs, tie_weights=False)
         _tell_what_is_kept(type(model).__name__, memory, recorder)
@@ -253,7 +259,7 @@ def _run_for_its_error(model: nn.Module, call: ForwardCall) -> None:
             for path, tensor in _states(model)
             if not isinstance(tensor, nn.Parameter)
         }
-        with torch.no_grad(), torch.random.fork_rng(devices=()), _as_found(model):
+        with torch.enable_grad(), torch.random.fork_rng(devices=()), _as_found(model):
             torch.func.functional_call(model, buffers, args, kwargs, tie_weights=False)
 
 

@@ -50,4 +50,5 @@ __getattr__ = on_demand(
     "tensorboard_debug",
     "trainer",
     "utils",
+    compile="samba.session.compile(model, inputs, optimizers, ...) writes the PEF",
 )
