@@ -96,6 +96,14 @@ def _of_a_constant(w: Tensor, x: Tensor) -> Tensor:
     return (pair[0].square() + pair[1] + zeros).sum() * pair[1].shape[1]
 
 
+def _pulled_without_gradients(w: Tensor, x: Tensor) -> Tensor:
+    """What is asked for a graph has one where gradients are off, and nothing else."""
+    value, pull = func.vjp(lambda v: (v @ w).tanh(), x)
+    with torch.no_grad():
+        constant, (kept,) = pull(value)[0], pull(value.cos(), create_graph=True)
+    return (constant * kept.sin()).sum()
+
+
 FORMS: dict[str, Function] = {
     "grad": _grad,
     "by both": _by_both,
@@ -109,6 +117,7 @@ FORMS: dict[str, Function] = {
     "inside of two": _inside_of_two,
     "without gradients": _without_gradients,
     "of a constant": _of_a_constant,
+    "pulled without gradients": _pulled_without_gradients,
 }
 
 

@@ -92,6 +92,32 @@ def _gradients(
     return tuple(found if create_graph else [one.detach() for one in found])
 
 
+_pulling: Callable[..., tuple[Any, ...]] = eager_transforms._vjp_with_argnums
+
+
+def _vjp(function: Callable[..., Any], *primals: Any, **settings: Any) -> tuple[Any, ...]:
+    """Return what `torch.func.vjp` does, whose function may be called where gradients are off.
+
+    Where it was made without any, what has been computed is constant for PyTorch, but for what the
+    function was given: this no recording has.
+    """
+    made_with_gradients = torch.is_grad_enabled()
+    result, whole, *aux = _pulling(function, *primals, **settings)
+
+    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        gradients = torch.is_grad_enabled() if create_graph is None else create_graph
+        if gradients and not made_with_gradients:
+            raise CompileError(
+                "forward calls torch.func.vjp inside torch.no_grad(), and what it returned where "
+                "gradients are recorded, which cannot be compiled; call both inside, or both "
+                "outside"
+            )
+        with torch.enable_grad() if gradients else nullcontext():
+            return whole(cotangents, retain_graph, gradients)
+
+    return (result, pull, *aux)
+
+
 def _variables(values: Any, level: int = 0) -> Any:
     """Return variables for all tensors in `values`; inside of vmap each place has its own."""
     stack = get_interpreter_stack() or ()
@@ -169,5 +195,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "_undo_create_differentiable": _leaving,
     "_autograd_grad": _gradients,
     "_jvp_with_argnums": _jvp,
+    "_vjp_with_argnums": _vjp,
 }
 """What takes the place of functions of PyTorch's."""
