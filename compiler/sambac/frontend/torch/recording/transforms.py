@@ -23,6 +23,7 @@ from torch import Tensor
 from torch._C._functorch import (
     CVmapInterpreterPtr,
     TransformType,
+    _remove_batch_dim,
     get_interpreter_stack,
     get_unwrapped,
     is_batchedtensor,
@@ -30,6 +31,7 @@ from torch._C._functorch import (
 )
 from torch._functorch import eager_transforms, predispatch
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 
 from sambac.errors import CompileError
@@ -68,9 +70,22 @@ def transforms() -> Iterator[None]:
         for name, own in _OWN.items():
             before = getattr(eager_transforms, name)
             stack.enter_context(replaced(eager_transforms, name, chosen(before, own)))
+        leave = chosen(_remove_batch_dim, _without_axis)
+        stack.enter_context(replaced(predispatch, "_remove_batch_dim_impl", leave))
         enter = chosen(forward_ad.enter_dual_level, _refuse_duals)
         stack.enter_context(replaced(forward_ad, "enter_dual_level", enter))
         yield
+
+
+def _without_axis(x: Tensor, level: int, size: int, at: int) -> Tensor:
+    """Return what leaves a vmap, with its axis at a place.
+
+    The whole of it is one operator of a recording. Moving the axis would be one more, of a tensor
+    that the recording does not know.
+    """
+    with disable_proxy_modes_tracing():
+        found: Tensor = _remove_batch_dim(x, level, size, at)
+        return found
 
 
 def _refuse_duals() -> None:
