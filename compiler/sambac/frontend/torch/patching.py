@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, field
+from functools import wraps
 from threading import get_ident
 from typing import Any
 
@@ -63,6 +64,7 @@ def noting_here() -> Iterator[None]:
     """
     here, before = get_ident(), traceback.annotate
 
+    @wraps(vars(before)["__wrapped__"])  # by which PyTorch knows it
     def annotate(*notes: dict[str, Any]) -> AbstractContextManager[None]:
         return before(*notes) if get_ident() == here else nullcontext()
 
