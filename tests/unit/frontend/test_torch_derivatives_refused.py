@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from derivative_steps import Function, Taking, X, slope
-from torch import Tensor, nn
+from torch import Tensor, func, nn
 from torch.autograd import forward_ad
 from torch.nn import functional
 
@@ -53,6 +53,26 @@ def _dual(w: Tensor, x: Tensor) -> Tensor:
         return forward_ad.unpack_dual(y).tangent.sum()
 
 
+def _pulled_outside(w: Tensor, x: Tensor) -> Tensor:
+    """What has been computed is a constant, but for `w`."""
+    with torch.no_grad():
+        value, pull = func.vjp(lambda v: (v @ w).tanh(), x)
+    return pull(value)[0].square().sum()
+
+
+def _asked_for_gradients(w: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        value, pull = func.vjp(lambda v: (v @ w).tanh(), x)
+        return pull(value, create_graph=True)[0].square().sum() * w.sum()
+
+
+def _of_what_is_pulled_outside(w: Tensor, x: Tensor) -> Tensor:
+    return func.grad(lambda v: _pulled_outside(w, v))(x).sum()
+
+
+_VJP = r"torch\.func\.vjp inside torch\.no_grad\(\), .* call both inside"
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -63,6 +83,9 @@ def _dual(w: Tensor, x: Tensor) -> Tensor:
         (_of_a_constant, r"does not require grad .* call requires_grad_\(\)"),
         (_of_several, "only for scalar outputs"),
         (_not_used, "appears to not have been used"),
+        (_pulled_outside, _VJP),
+        (_asked_for_gradients, _VJP),
+        (_of_what_is_pulled_outside, _VJP),
     ],
 )
 @pytest.mark.parametrize("train", [False, True])

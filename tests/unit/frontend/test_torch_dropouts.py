@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import fx, nn
 from torch.nn import functional
-from torch_runs import Lambda
+from torch_runs import Lambda, training_source
 
 import sambac
 import sambarun
@@ -100,10 +100,74 @@ def test_what_gives_the_tensor_that_it_takes(gives, training: bool) -> None:
     torch.testing.assert_close(found, module.train(training)(x))
 
 
-def test_a_view_of_which_nothing_is_said_is_refused_where_it_is_written() -> None:
-    turned = Writes(lambda x: torch.einsum("abcd->abdc", x))
-    with pytest.raises(sambac.CompileError, match=r"changes what aten.einsum.* a clone\(\) of it"):
-        load_torch(turned, sambac.CompileOptions(), (torch.ones(2, 3, 2, 2),))
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (lambda x: torch.einsum("abcd->abdc", x), "einsum"),
+        (lambda x: torch.meshgrid(x[0, 0, 0], x[0, 0, 1], indexing="ij")[0], "meshgrid"),
+        (lambda x: x.unsafe_chunk(2)[0], "unsafe_chunk"),
+        (lambda x: x.unsafe_split(1)[0], "unsafe_split"),
+        (lambda x: torch.ops.aten._unsafe_view(x, [24]), "_unsafe_view"),
+        (lambda x: torch._C._nn.flatten_dense_tensors([x]), "flatten_dense_tensors"),
+    ],
+)
+def test_a_view_of_which_nothing_is_said_is_refused_where_it_is_written(view, said: str) -> None:
+    class Viewed(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            taken = x + 1
+            view(taken).mul_(3)
+            return taken
+
+    with pytest.raises(sambac.CompileError, match=rf"changes what aten.{said}.* a clone\(\) of it"):
+        load_torch(Viewed(), sambac.CompileOptions(), (torch.ones(2, 3, 2, 2),))
+
+
+def test_what_gives_several_views_is_one_memory_with_them() -> None:
+    class Broadcast(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            taken = x + 1
+            torch.broadcast_tensors(taken, torch.ones(1))[0].mul_(3)
+            return taken
+
+    x = torch.randn(2, 3, 2, 2)
+    with sambarun.load(sambac.compile(Broadcast(), inputs=(x,))) as executable:
+        (found,) = executable.run({"x": x.numpy()}).values()
+    np.testing.assert_allclose(found, (3 * (x + 1)).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "gives",
+    [
+        lambda x: functional.dropout(x, p=0.5, training=False),
+        lambda x: torch.einsum("ab->ab", x),
+        lambda x: x.type_as(x),
+        torch.conj_physical,
+        torch.atleast_3d,
+        lambda x: torch.broadcast_tensors(x)[0],
+    ],
+)
+@pytest.mark.parametrize("detaches", [False, True])
+def test_what_has_gradients_is_not_written_without_any_by_another_name(
+    gives, detaches: bool
+) -> None:
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            taken = self.layer(x)
+            if detaches:
+                gives(taken.detach()).mul_(2)
+                return taken
+            with torch.no_grad():
+                gives(taken).mul_(2)
+            return taken
+
+    with pytest.raises(
+        sambac.CompileError, match=r"changes a tensor in place .* gradients are off"
+    ):
+        training_source(Written(), torch.randn(2, 3))
 
 
 @pytest.mark.parametrize("level", ["O0", "O3"])

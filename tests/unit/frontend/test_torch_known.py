@@ -100,6 +100,35 @@ def _read_in_a_part(model: _Model, x: torch.Tensor) -> torch.Tensor:
     return model.layer(scaled) if model.rate < 1 else x
 
 
+def _added_to(name: Callable[[torch.Tensor], torch.Tensor]) -> Function:
+    """What `name` gives of a buffer that decides afterwards is written."""
+
+    def counted(model: _Model, x: torch.Tensor) -> torch.Tensor:
+        name(model.rate).add_(1)
+        return model.layer(x) * (2 if model.rate > 1 else 1)
+
+    return counted
+
+
+NAMES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dropout": lambda x: functional.dropout(x, 0.5, training=False),
+    "dropout of nothing": lambda x: functional.dropout(x, 0.0),
+    "dropout of channels": lambda x: functional.dropout1d(x.view(1, 1, 1), 0.5, training=False),
+    "alpha dropout": lambda x: functional.alpha_dropout(x, 0.5, training=False),
+    "sum of one term": lambda x: torch.einsum("i->i", x.view(1)),
+    "sum to size": lambda x: x.sum_to_size(x.shape),
+    "conjugate": torch.conj_physical,
+    "product": lambda x: torch.cartesian_prod(x.view(1)),
+    "grid": lambda x: torch.meshgrid(x.view(1), indexing="ij")[0],
+    "broadcast": lambda x: torch.broadcast_tensors(x, torch.ones(2))[0][0],
+    "part": lambda x: x.view(1).unsafe_chunk(1)[0],
+    "all in one": lambda x: torch._C._nn.flatten_dense_tensors([x.view(1)]),
+    "dropouts of views": lambda x: functional.dropout(
+        functional.dropout(x.view(1), 0.5, training=False)[0].type_as(x), 0.5, training=False
+    ),
+}
+
+
 def _averaged_at_last(model: _Model, x: torch.Tensor) -> torch.Tensor:
     y = model.layer(x) * (2 if model.mean[0] > 0.5 else 1)
     return functional.batch_norm(y, model.mean, torch.ones(3), training=True, momentum=0.5)
@@ -154,6 +183,10 @@ def test_what_is_counted_is_counted() -> None:
         pytest.param(_Model(_counted_at_last), id="written in a list"),
         pytest.param(_Model(_counted_by_another_name), id="written by another name"),
         pytest.param(_Model(_averaged_at_last), id="written as statistics"),
+        *(
+            pytest.param(_Model(_added_to(name)), id=f"written by {key}")
+            for key, name in NAMES.items()
+        ),
         pytest.param(_sharing(persistent=True), id="in checkpoints by another name"),
         pytest.param(_Model(DECIDE["comparison"], persistent=True), id="in checkpoints"),
         pytest.param(_Model(lambda m, x: m.layer(x) if m.layer.bias[0] < 2 else x), id="trained"),

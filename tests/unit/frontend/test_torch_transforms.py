@@ -13,6 +13,7 @@ from torch.nn import functional
 
 import sambac
 import sambarun
+from sambac.errors import CompileError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 """PyTorch's own formulas of products with a direction are written in it."""
@@ -96,6 +97,26 @@ def _of_a_constant(w: Tensor, x: Tensor) -> Tensor:
     return (pair[0].square() + pair[1] + zeros).sum() * pair[1].shape[1]
 
 
+def _axes_elsewhere(w: Tensor, x: Tensor) -> Tensor:
+    """What is mapped leaves with its axis at another place than where the function left it."""
+    factors = torch.arange(1, 13, dtype=x.dtype)
+    behind, number = vmap(lambda v: (v @ w, w.sum()), out_dims=(-1, None))(x)
+    front = vmap(lambda v: v.sin(), in_dims=1)(x @ w)
+    products = vmap(lambda v: w @ v)(x)
+    slopes = vmap(func.grad(lambda v: _energy(w, v)), out_dims=1)(x)
+    inner = vmap(vmap(torch.mul, in_dims=(0, None), out_dims=1), out_dims=2)(x.T[:3], x.T[:3])
+    whole = behind * number + front + slopes + products.T + inner[:, 0, :, None].sum((1, 2))[0]
+    return (whole.reshape(-1) * factors).sin().sum()
+
+
+def _pulled_without_gradients(w: Tensor, x: Tensor) -> Tensor:
+    """What is asked for a graph has one where gradients are off, and nothing else."""
+    value, pull = func.vjp(lambda v: (v @ w).tanh(), x)
+    with torch.no_grad():
+        constant, (kept,) = pull(value)[0], pull(value.cos(), create_graph=True)
+    return (constant * kept.sin()).sum()
+
+
 FORMS: dict[str, Function] = {
     "grad": _grad,
     "by both": _by_both,
@@ -109,6 +130,8 @@ FORMS: dict[str, Function] = {
     "inside of two": _inside_of_two,
     "without gradients": _without_gradients,
     "of a constant": _of_a_constant,
+    "axes elsewhere": _axes_elsewhere,
+    "pulled without gradients": _pulled_without_gradients,
 }
 
 
@@ -149,6 +172,12 @@ def test_sizes_of_what_is_mapped_stay_open() -> None:
     with sambarun.load(program) as executable:
         (found,) = executable.run({"x": x.numpy()}).values()
     torch.testing.assert_close(torch.from_numpy(found), module(x).detach())
+
+
+def test_what_looks_for_errors_inside_of_vmap_is_refused() -> None:
+    module = Taking(lambda w, x: vmap(lambda v: torch.linalg.solve(w, v))(x).sum())
+    with pytest.raises(CompileError, match=r"under torch\.vmap solves .* call it outside"):
+        sambac.compile(module, inputs=(torch.randn(3, 4),))
 
 
 def test_a_derivative_that_nobody_takes_is_left_out() -> None:

@@ -7,8 +7,12 @@ from itertools import zip_longest
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
 
 _aten = torch.ops.aten
+_DROPOUT, _LIFTED = _aten.dropout.default, _aten.lift_fresh_copy.default
 _NORMALIZE = (_aten.batch_norm.default, _aten.instance_norm.default)
 
 
@@ -57,3 +61,31 @@ def base_of(node: fx.Node) -> fx.Node:
     while (source := viewed(node)) is not None:
         node = source
     return node
+
+
+def undropped(node: fx.Node) -> fx.Node | None:
+    """Return the tensor that `node` gives as it is, if it is a dropout that drops nothing.
+
+    Recordings have a copy there, and PyTorch the tensor itself.
+    """
+    if node.target is not _DROPOUT:
+        return None
+    given = {**dict(zip(("input", "p", "train"), node.args, strict=False)), **node.kwargs}
+    return None if given["train"] and given["p"] != 0 else node.all_input_nodes[0]
+
+
+def viewed_unsaid(node: fx.Node) -> fx.Node | None:
+    """Return the tensor whose memory an operator's result has, if its schema does not say so."""
+    if not isinstance(node.target, OpOverload) or node.target is _LIFTED:
+        return None  # a number that code has: a recording lets it be the constant
+    if viewed(node) is not None:
+        return None
+    shared = memories(node)
+    sources = (one for one in node.all_input_nodes if not shared.isdisjoint(memories(one)))
+    return next(sources, None)
+
+
+def memories(node: fx.Node) -> set[int]:
+    """Return what results of `node` have in common with those of others that share memory."""
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return {one.untyped_storage()._cdata for one in leaves if type(one) is FakeTensor}

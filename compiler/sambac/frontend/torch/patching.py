@@ -6,8 +6,14 @@ import io
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stderr
+from dataclasses import dataclass, field
+from functools import wraps
+from threading import get_ident
+from typing import Any
+
+from torch.fx import traceback
 
 _LOGGERS = ("torch", "onnxscript", "onnx_ir")
 """Who logs, with all below; what goes wrong is raised as well, and said in one sentence."""
@@ -24,6 +30,46 @@ def replaced(owner: object, attribute: str, value: object) -> Iterator[None]:
         yield
     finally:
         setattr(owner, attribute, before)
+
+
+@contextmanager
+def replaced_here(owner: object, name: str, by: Callable[..., object]) -> Iterator[None]:
+    """Let a function of `owner` be another one for a while, for this thread alone."""
+    here, before = get_ident(), vars(owner)[name]
+
+    def call(*args: object, **kwargs: object) -> object:
+        return (by if get_ident() == here else before)(*args, **kwargs)
+
+    with replaced(owner, name, call):
+        yield
+
+
+@dataclass(frozen=True)
+class OwnValue:
+    """An attribute of a class that is `own` in one thread, and what it was `before` in others."""
+
+    own: object
+    before: object
+    thread: int = field(default_factory=get_ident)
+
+    def __get__(self, instance: object, owner: type) -> object:
+        return self.own if get_ident() == self.thread else self.before
+
+
+@contextmanager
+def noting_here() -> Iterator[None]:
+    """Keep other threads from noting anything on what is recorded.
+
+    PyTorch has one dict of notes for all of them, and any may write there while there is an export.
+    """
+    here, before = get_ident(), traceback.annotate
+
+    @wraps(vars(before)["__wrapped__"])  # by which PyTorch knows it
+    def annotate(*notes: dict[str, Any]) -> AbstractContextManager[None]:
+        return before(*notes) if get_ident() == here else nullcontext()
+
+    with replaced(traceback, "annotate", annotate):
+        yield
 
 
 @contextmanager

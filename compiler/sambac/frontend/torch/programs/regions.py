@@ -21,11 +21,17 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._export.utils import _is_cia_op, _is_preservable_cia_op
 from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
-from sambac.frontend.torch.memory_of_nodes import written_by
+from sambac.frontend.torch.memory_of_nodes import (
+    memories,
+    undropped,
+    viewed_unsaid,
+    written_by,
+    written_in_lists,
+)
 from sambac.frontend.torch.programs.names import copied_graph
 
 from .names import renamed
@@ -41,8 +47,8 @@ from .writes import (
 
 _REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 _DETACH_IN_PLACE = torch.ops.aten.detach_.default
-_DROPOUT = torch.ops.aten.dropout.default
-_EINSUM = torch.ops.aten.einsum.default
+_BROADCAST = torch.ops.aten.broadcast_tensors.default
+_CHUNK = torch.ops.aten.unsafe_chunk.default
 
 
 def without_regions(program: ExportedProgram, *, training: bool) -> ExportedProgram:
@@ -141,46 +147,46 @@ def _adopt(module: fx.GraphModule, region: fx.GraphModule, reference: fx.Node) -
 
 
 def _share_memory(graph: fx.Graph) -> None:
-    """Let dropout that drops nothing, and sums of one term, be what they take, as in PyTorch.
+    """Let what gives the tensor that it takes be this one, as in PyTorch, where it is written.
 
-    Their schemas say nothing of it. Raises `CompileError` where such a sum is a view, and written:
-    of values alone, nobody could tell what else has changed.
+    Dropout that drops nothing does, and a sum of one term. Their schemas say nothing of it. Raises
+    `CompileError` for what gives a view and stays one operator: of values alone, nobody could tell
+    what else has changed.
     """
-    for node in graph.find_nodes(op="call_function", target=_DROPOUT):
-        if not _drops(*node.args, **node.kwargs):
-            _be(node, node.args[0])
-    written: set[int | None] = set()
+    for node in graph.nodes:
+        if (source := undropped(node)) is not None:
+            _be(node, source)
+    written: set[int] = set()
     for node in reversed(graph.nodes):
-        if node.target is _EINSUM and _memory(node) in written:
-            for source in node.all_input_nodes:
-                if _memory(source) == _memory(node):
-                    _be(node, source)
-        written.update(map(_memory, written_by(node)))
+        source = None if written.isdisjoint(memories(node)) else viewed_unsaid(node)
+        if source is not None:
+            _be(node, source)
+        written.update(*map(memories, (*written_by(node), *written_in_lists(node))))
 
 
 def _be(node: fx.Node, source: fx.Node) -> None:
     """Let `node` be another name of `source`. Raises `CompileError` where it is a view."""
-    if node.target is _EINSUM and _geometry(source) != _geometry(node):
+    if _geometry(source) == _geometry(node):
+        node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (source,), {}
+        node.meta["val"] = source.meta["val"]
+    elif not _is_taken_apart(node.target):
         raise CompileError(
             f"the module changes what {node.target} gives in place, or what it takes, which is "
             "one memory to PyTorch; change a clone() of it"
         )
-    node.target, node.args, node.kwargs = torch.ops.aten.alias.default, (source,), {}
-    node.meta["val"] = source.meta["val"]
 
 
-def _drops(_tensor: fx.Node, p: float, train: bool) -> bool:
-    return train and p != 0
-
-
-def _memory(node: fx.Node) -> int | None:
-    """Return what is one for tensors that share memory, None for what is no tensor."""
-    value = node.meta.get("val")
-    return value.untyped_storage()._cdata if type(value) is FakeTensor else None
+def _is_taken_apart(target: Any) -> bool:
+    """Tell whether PyTorch makes views, which say what they are, of an operator."""
+    if target in (_BROADCAST, _CHUNK):
+        return target is _BROADCAST
+    return bool(_is_cia_op(target)) and not _is_preservable_cia_op(target)
 
 
 def _geometry(node: fx.Node) -> tuple[object, ...]:
     value = node.meta["val"]
+    if not isinstance(value, torch.Tensor):  # several
+        return (node,)
     return value.dtype, value.size(), value.stride(), value.storage_offset()
 
 

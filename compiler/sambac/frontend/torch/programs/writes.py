@@ -27,7 +27,7 @@ from torch.utils import _pytree as pytree
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.frontend.torch.memory_of_nodes import viewed, written_by
+from sambac.frontend.torch.memory_of_nodes import viewed, viewed_unsaid, written_by
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _may_have_gradients(node: fx.Node) -> bool:
 def _base(node: fx.Node) -> tuple[fx.Node, bool]:
     """Return what `node` is a view of, itself if of nothing, and whether gradients stop between."""
     stopped = False
-    while (source := viewed(node)) is not None:
+    while (source := viewed(node) or viewed_unsaid(node)) is not None:
         stopped = stopped or not _passes_gradients(node)
         node = source
     return node, stopped

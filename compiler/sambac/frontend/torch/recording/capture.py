@@ -50,7 +50,7 @@ from sambac.frontend.torch.modules.memory import Before, Surroundings, Told, cal
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.own_operators import takes_derivatives
-from sambac.frontend.torch.patching import quiet, replaced
+from sambac.frontend.torch.patching import OwnValue, quiet, replaced, replaced_here
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import ctc_loss
@@ -208,18 +208,19 @@ def _without_looks() -> Iterator[None]:
 
     Transformers look whether a mask happens to be causal, a loss whether variances are negative,
     covariances whether there is any weight, distributions whether their parameters are valid. A
-    layer that is converted to what it is stays.
+    layer that is converted to what it is stays. What other threads call is as it was.
     """
+    validates = OwnValue(own=False, before=Distribution._validate_args)
     with (
-        replaced(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
-        replaced(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
-        replaced(functional_api, "multi_margin_loss", multi_margin_loss),
-        replaced(torch, "cov", cov),
-        replaced(torch, "corrcoef", corrcoef),
-        replaced(torch, "ctc_loss", ctc_loss),
-        replaced(Distribution, "_validate_args", False),
-        replaced(torch, "from_numpy", _copied),
-        replaced(torch.nn.Module, "_apply", _applied),
+        replaced_here(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
+        replaced_here(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
+        replaced_here(functional_api, "multi_margin_loss", multi_margin_loss),
+        replaced_here(torch, "cov", cov),
+        replaced_here(torch, "corrcoef", corrcoef),
+        replaced_here(torch, "ctc_loss", ctc_loss),
+        replaced(Distribution, "_validate_args", validates),
+        replaced_here(torch, "from_numpy", _copied),
+        replaced_here(torch.nn.Module, "_apply", _applied),
         without_seeds(),
     ):
         yield

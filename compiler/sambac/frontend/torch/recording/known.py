@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import HigherOrderOperator
+from torch._export.utils import _is_cia_op
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
@@ -37,10 +38,10 @@ _FEW = 16
 
 _aten = torch.ops.aten
 _NAMES = (
-    *(_aten.atleast_1d.default, _aten.atleast_2d.default, _aten.atleast_3d.default),
-    *(_aten.type_as.default, _aten.broadcast_tensors.default, _aten.meshgrid.indexing),
+    *(_aten.dequantize.self, _aten.lift.default, _aten._unsafe_view.default),
+    *(_aten.unsafe_split.Tensor, _aten.unsafe_split_with_sizes.default),
 )
-"""Operators that may give what they are given."""
+"""Operators that may give what they are given, beside those that are made of others."""
 
 
 def recorded(module: torch.nn.Module, record: Callable[[], ExportedProgram]) -> ExportedProgram:
@@ -100,7 +101,8 @@ def _changed(graph: Graph) -> Iterator[Node]:
 def _bases(node: Node) -> Iterator[Node]:
     """Yield what `node` may be a view of, though no schema says so."""
     base = base_of(node)
-    if base.target in _NAMES or _has_graph(base):
+    is_made_of_others = isinstance(base.target, OpOverload) and _is_cia_op(base.target)
+    if is_made_of_others or base.target in _NAMES or _has_graph(base):
         yield from chain.from_iterable(map(_bases, base.all_input_nodes))
     else:
         yield base

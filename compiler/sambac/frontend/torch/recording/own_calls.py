@@ -79,7 +79,7 @@ class Call:
     @classmethod
     def of(cls, whole: UserFunction, given: Sequence[Any]) -> Call:
         """Call a function."""
-        kept = {id(one): one.clone() for one in given if has_gradient(one) and one.requires_grad}
+        kept = {id(one): one.clone() for one in given if has_gradient(one)}
         with Watch() as watch:
             watch.note(given)
             context, returned = whole.called(given)
@@ -95,11 +95,13 @@ class Call:
         """What it returned."""
         return self.returned if isinstance(self.returned, tuple) else (self.returned,)
 
-    @property
-    def dirty(self) -> set[int]:
-        """The identities of what was given, and is a result with a gradient now."""
-        found = {id(self.results[at]) for at in self.places}
-        return found & {id(one) for one in getattr(self.context, "dirty_tensors", ())}
+    @cached_property
+    def dirty(self) -> dict[int, Tensor]:
+        """What was given and is marked as written, and a result with a gradient, by identity."""
+        marked = {id(one) for one in getattr(self.context, "dirty_tensors", ())}
+        marked &= {id(one) for one in self.given}
+        results = (self.results[at] for at in self.places)
+        return {id(one): one for one in results if id(one) in marked}
 
     @cached_property
     def places(self) -> list[int]:
@@ -109,9 +111,13 @@ class Call:
         return sorted(at for one, at in last.items() if one not in constant)
 
     def source(self, at: int) -> Tensor:
-        """Return the argument at a place as it was before the call."""
+        """Return the argument at a place; as it was before the call, if it is marked as written."""
         one: Tensor = self.given[at]
-        return self.kept[id(one)] if any(one is other for other in self.written) else one
+        return self.kept[id(one)] if id(one) in self.dirty else one
+
+    def unmarked(self, one: Tensor) -> Tensor:
+        """Return what was written without a mark: its gradients are those of what it was."""
+        return with_gradients_of(one, self.kept[id(one)]) if one.requires_grad else one.detach()
 
     def incoming(self, known: Mapping[int, Tensor]) -> list[Tensor | None]:
         """Return what `backward` is given: copies, as it may write them, or zeros."""

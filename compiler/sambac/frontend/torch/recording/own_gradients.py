@@ -39,7 +39,7 @@ from sambac.frontend.torch.own_operators import (
 from sambac.frontend.torch.packaged_operators import ROWS_IN_GROUPS
 from sambac.frontend.torch.patching import replaced
 
-from .own_calls import Call, UserFunction, stopped, with_gradients_of, without_autocast
+from .own_calls import Call, UserFunction, has_gradient, stopped, without_autocast
 from .watch import tensors
 
 _CONTROL_FLOW = frozenset(
@@ -90,6 +90,7 @@ class _FunctionRecorder:
     call: Callable[..., Any]
     thread: int
     inside: bool = False
+    _dirty: list[Tensor] = field(default_factory=list)
     _put_aside: ExitStack = field(default_factory=ExitStack)
 
     def put_back(self) -> None:
@@ -163,9 +164,12 @@ class _FunctionRecorder:
             self.inside = True
             try:
                 with _without_modes():
-                    return self._recorded(whole, given)
+                    returned = self._recorded(whole, given)
             finally:
                 self.inside = False
+            if not whole.has_setup:
+                args[0].mark_dirty(*self._dirty)
+            return returned
 
         return forward
 
@@ -173,9 +177,11 @@ class _FunctionRecorder:
         """Return what takes the place of `setup_context` meanwhile."""
 
         def setup_context(*args: Any) -> None:
-            """Fill no context of this thread: that of PyTorch's engine, which will not run."""
+            """Tell PyTorch's engine, which will not run, no more than what is written."""
             if get_ident() != self.thread:
                 whole.setup_context(*args)
+            else:
+                args[0].mark_dirty(*self._dirty)
 
         return setup_context
 
@@ -187,18 +193,23 @@ class _FunctionRecorder:
         if any(one.requires_grad and id(one) not in call.kept for one in call.written):
             raise self._refusal(whole.kind, "writes what it is not given")
         for one in call.written:
-            if id(one) in call.kept and id(one) not in call.dirty:
-                one.copy_(with_gradients_of(one, call.kept[id(one)]))
+            if has_gradient(one) and id(one) not in call.dirty:
+                one.copy_(call.unmarked(one))
         marked = self._marked(call) if call.places else {}
-        for one in call.written:
-            if id(one) in call.dirty:
-                one.copy_(marked[id(one)])
+        self._dirty = [*call.dirty.values()]
+        for one in self._dirty:
+            one.copy_(marked[id(one)])
         # What is returned twice has the gradient of the last place. Nothing else has any.
-        made = [
-            marked[id(one)] if id(one) in marked else stopped(one, () if call.several else given)
-            for one in call.results
-        ]
+        made = [self._returned(one, call, marked) for one in call.results]
         return tuple(made) if call.several else made[0]
+
+    def _returned(self, result: Any, call: Call, marked: Mapping[int, Tensor]) -> object:
+        """Return a result with its gradient, if it has one. What is marked as written is itself."""
+        if id(result) in call.dirty:
+            return result
+        if id(result) in marked:
+            return marked[id(result)]
+        return stopped(result, () if call.several else call.given)
 
     def _marked(self, call: Call) -> dict[int, Tensor]:
         """Return the results with gradients, by their identity, as `backward` says these."""

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch._C._functorch import (
     CVmapInterpreterPtr,
     TransformType,
+    _remove_batch_dim,
     get_interpreter_stack,
     get_unwrapped,
     is_batchedtensor,
@@ -30,6 +31,7 @@ from torch._C._functorch import (
 )
 from torch._functorch import eager_transforms, predispatch
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils import _pytree as pytree
 
 from sambac.errors import CompileError
@@ -68,9 +70,22 @@ def transforms() -> Iterator[None]:
         for name, own in _OWN.items():
             before = getattr(eager_transforms, name)
             stack.enter_context(replaced(eager_transforms, name, chosen(before, own)))
+        leave = chosen(_remove_batch_dim, _without_axis)
+        stack.enter_context(replaced(predispatch, "_remove_batch_dim_impl", leave))
         enter = chosen(forward_ad.enter_dual_level, _refuse_duals)
         stack.enter_context(replaced(forward_ad, "enter_dual_level", enter))
         yield
+
+
+def _without_axis(x: Tensor, level: int, size: int, at: int) -> Tensor:
+    """Return what leaves a vmap, with its axis at a place.
+
+    The whole of it is one operator of a recording. Moving the axis would be one more, of a tensor
+    that the recording does not know.
+    """
+    with disable_proxy_modes_tracing():
+        found: Tensor = _remove_batch_dim(x, level, size, at)
+        return found
 
 
 def _refuse_duals() -> None:
@@ -90,6 +105,32 @@ def _gradients(
     incoming = [torch.ones_like(one) for one in outputs] if grad_outputs is None else grad_outputs
     found = derivative([*outputs], [*incoming], [*inputs], False)
     return tuple(found if create_graph else [one.detach() for one in found])
+
+
+_pulling: Callable[..., tuple[Any, ...]] = eager_transforms._vjp_with_argnums
+
+
+def _vjp(function: Callable[..., Any], *primals: Any, **settings: Any) -> tuple[Any, ...]:
+    """Return what `torch.func.vjp` does, whose function may be called where gradients are off.
+
+    Where it was made without any, what has been computed is constant for PyTorch, but for what the
+    function was given: this no recording has.
+    """
+    made_with_gradients = torch.is_grad_enabled()
+    result, whole, *aux = _pulling(function, *primals, **settings)
+
+    def pull(cotangents: Any, retain_graph: bool = True, create_graph: bool | None = None) -> Any:
+        gradients = torch.is_grad_enabled() if create_graph is None else create_graph
+        if gradients and not made_with_gradients:
+            raise CompileError(
+                "forward calls torch.func.vjp inside torch.no_grad(), and what it returned where "
+                "gradients are recorded, which cannot be compiled; call both inside, or both "
+                "outside"
+            )
+        with torch.enable_grad() if gradients else nullcontext():
+            return whole(cotangents, retain_graph, gradients)
+
+    return (result, pull, *aux)
 
 
 def _variables(values: Any, level: int = 0) -> Any:
@@ -169,5 +210,6 @@ _OWN: dict[str, Callable[..., Any]] = {
     "_undo_create_differentiable": _leaving,
     "_autograd_grad": _gradients,
     "_jvp_with_argnums": _jvp,
+    "_vjp_with_argnums": _vjp,
 }
 """What takes the place of functions of PyTorch's."""
