@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -67,3 +68,36 @@ def test_what_is_the_same_in_each_call_is_not(train: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load(_Settled(), CompileOptions(train=train), (torch.ones(3),))
+
+
+class _Step:
+    """What an input may be that holds no tensors."""
+
+    def __init__(self) -> None:
+        self.number, self.seen = 3, [0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Step)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+pytree.register_constant(_Step)
+
+
+class _Stepped(nn.Module):
+    """Counts in what it is given."""
+
+    def forward(self, x: torch.Tensor, step: _Step) -> torch.Tensor:
+        step.number += 1
+        step.seen[0] += 1
+        return x * step.number
+
+
+def test_what_changes_in_inputs_is_told_by_their_names() -> None:
+    step = _Step()
+    words = r"as they were before: Inputs\.step\.number = 3, Inputs\.step\.seen\[0\] = 0; "
+    with pytest.warns(UserWarning, match=words):
+        load(_Stepped(), CompileOptions(), (torch.ones(3), step))
+    assert (step.number, step.seen) == (3, [0])
