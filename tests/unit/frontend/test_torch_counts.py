@@ -101,3 +101,26 @@ def test_what_changes_in_inputs_is_told_by_their_names() -> None:
     with pytest.warns(UserWarning, match=words):
         load(_Stepped(), CompileOptions(), (torch.ones(3), step))
     assert (step.number, step.seen) == (3, [0])
+
+
+class _Beginning(nn.Module):
+    """Begins to count anew in each mode, in another dict of the attributes of what it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.progress = _Progress()
+
+    def train(self, mode: bool = True) -> _Beginning:
+        self.progress.__dict__ = {"share": 1.0}
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.progress.share *= 0.5
+        return x * self.progress.share
+
+
+def test_what_another_mode_brings_is_looked_into() -> None:
+    module = _Beginning()
+    with pytest.warns(UserWarning, match=r"before: _Beginning\.progress\.share = 1\.0; "):
+        load(module, CompileOptions(), (torch.ones(3),))
+    assert module.progress.share == 1.0
