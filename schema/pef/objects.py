@@ -92,7 +92,8 @@ class ObjectSnapshot:
         """Where tensors were, and these, but for parameters and buffers."""
         self.unseen: list[str] = []
         """Where arrays are of the user's own whose elements are not looked at, as too large."""
-        self._modules = modules = [*modules]
+        modules = [*modules]
+        self._roots = _roots_of(modules)
         for module in modules:
             self._add(type(module).__name__, Facet(vars(module), ATTRIBUTES), _OF_MODULE)
         self._follow_all()
@@ -114,7 +115,8 @@ class ObjectSnapshot:
         followed again.
         """
         modules, renewed = [*modules], dict[int, Container]()
-        followed = len(modules) == len(self._modules) and all(map(is_, modules, self._modules))
+        roots = _roots_of(modules)
+        followed = len(roots) == len(self._roots) and all(map(is_, roots, self._roots))
         for number, container in enumerate(self._containers if followed else ()):
             changed = [*self._changed(container)]
             if changed:
@@ -323,6 +325,11 @@ class ObjectSnapshot:
             for part in parts:
                 indirect = standing.direct and part.way.kinds == ()
                 self._add(path, part, replace(standing, direct=False) if indirect else standing)
+
+
+def _roots_of(modules: Iterable[object]) -> list[object]:
+    """Return modules, each with its class and its attributes: both may be replaced as a whole."""
+    return [part for one in modules for part in (one, type(one), vars(one))]
 
 
 def _identity(part: Facet) -> tuple[int, int]:

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from sambac.frontend import load
 from sambac.options import CompileOptions
@@ -67,3 +68,59 @@ def test_what_is_the_same_in_each_call_is_not(train: bool) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         load(_Settled(), CompileOptions(train=train), (torch.ones(3),))
+
+
+class _Step:
+    """What an input may be that holds no tensors."""
+
+    def __init__(self) -> None:
+        self.number, self.seen = 3, [0]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Step)
+
+    def __hash__(self) -> int:
+        return 1
+
+
+pytree.register_constant(_Step)
+
+
+class _Stepped(nn.Module):
+    """Counts in what it is given."""
+
+    def forward(self, x: torch.Tensor, step: _Step) -> torch.Tensor:
+        step.number += 1
+        step.seen[0] += 1
+        return x * step.number
+
+
+def test_what_changes_in_inputs_is_told_by_their_names() -> None:
+    step = _Step()
+    words = r"as they were before: Inputs\.step\.number = 3, Inputs\.step\.seen\[0\] = 0; "
+    with pytest.warns(UserWarning, match=words):
+        load(_Stepped(), CompileOptions(), (torch.ones(3), step))
+    assert (step.number, step.seen) == (3, [0])
+
+
+class _Beginning(nn.Module):
+    """Begins to count anew in each mode, in another dict of the attributes of what it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.progress = _Progress()
+
+    def train(self, mode: bool = True) -> _Beginning:
+        self.progress.__dict__ = {"share": 1.0}
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.progress.share *= 0.5
+        return x * self.progress.share
+
+
+def test_what_another_mode_brings_is_looked_into() -> None:
+    module = _Beginning()
+    with pytest.warns(UserWarning, match=r"before: _Beginning\.progress\.share = 1\.0; "):
+        load(module, CompileOptions(), (torch.ones(3),))
+    assert module.progress.share == 1.0

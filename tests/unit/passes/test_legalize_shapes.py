@@ -101,6 +101,17 @@ def test_contradicting_shapes_are_the_users_error(legalized: Legalized) -> None:
         )
 
 
+def test_dots_for_axes_of_different_numbers_are_the_users_error(legalized: Legalized) -> None:
+    """onnxruntime ends the process as it reads the model."""
+    with pytest.raises(CompileError, match=r"contradict each other.*represents 0 dimensions\.; "):
+        legalized(
+            """<ir_version: 8, opset_import: ["" : 17]>
+            g (float[3] x, float[2,3] w) => (y) {
+              y = Einsum <equation = "...i,...i->..."> (x, w)
+            }"""
+        )
+
+
 def test_a_skeleton_has_no_weights() -> None:
     model = ir.from_onnx_text(
         '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3] x) => (y) { y = Relu (x) }'

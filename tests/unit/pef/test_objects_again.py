@@ -131,6 +131,39 @@ def test_other_modules_are_looked_into(earlier: bool) -> None:
     assert [change.path for change in memory.changes()] == ["Module.part.rows[2]"]
 
 
+def _of_another_class(module: Module) -> None:
+    counts = [0]
+
+    def count(self: Module) -> None:
+        counts[0] += 1
+
+    module.__class__ = type("Counting", (Module,), {"__init__": Module.__init__, "forward": count})
+
+
+def _with_other_attributes(module: Module) -> None:
+    module.__dict__ = {**vars(module)}
+
+
+@pytest.mark.parametrize(
+    ("replace", "changed"),
+    [
+        (_of_another_class, {"Counting.count", "count.counts[0]"}),
+        (_with_other_attributes, {"Module.count"}),
+    ],
+)
+def test_modules_of_other_classes_or_attributes_are_looked_into(
+    replace: Callable[[Module], None], changed: set[str]
+) -> None:
+    module = Module()
+    del module.forward
+    memory = ObjectSnapshot([module], lambda value: False)
+    replace(module)
+    memory = memory.again([module])
+    module.forward()
+    module.count = 5
+    assert {change.path for change in memory.changes()} >= changed
+
+
 def test_an_object_that_holds_the_same_now_is_no_change() -> None:
     module, alike = Module(), Part()
     memory = ObjectSnapshot([module], lambda value: False)

@@ -39,6 +39,10 @@ _TREES = frozenset(
 )
 
 
+_DEADLY = "but ellipsis for input"
+"""Said of an Einsum whose terms have axes of different numbers for their dots."""
+
+
 class _NotInferredError(Exception):
     """The ONNX library objects to a model."""
 
@@ -203,8 +207,8 @@ def _inferred_from(proto: onnx.ModelProto, model: ir.Model) -> onnx.ModelProto:
             if not follow or _is_complete(found.graph):
                 return found
             return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-    except _NotInferredError:
-        _require_agreement(_message(model))
+    except _NotInferredError as error:
+        _require_agreement(_message(model), error)
 
     def refuse(error: Exception) -> CompileError:
         return CompileError(
@@ -267,19 +271,23 @@ def _is_static(proto: onnx.TypeProto) -> bool:
     return proto.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in shape.dim)
 
 
-def _require_agreement(proto: onnx.ModelProto) -> None:
+def _require_agreement(proto: onnx.ModelProto, objection: _NotInferredError) -> None:
     """Raise `CompileError` if onnxruntime, too, finds that the model contradicts itself.
 
-    Whatever else it objects to, such as an operator without a kernel, is for later passes.
+    Whatever else it objects to, such as an operator without a kernel, is for later passes. Of some
+    of what the ONNX library says in its `objection` it ends the process instead.
     """
+    found: Exception | None = objection if _DEADLY in str(objection) else None
     try:
-        open_session(proto.SerializeToString())
+        if found is None:
+            open_session(proto.SerializeToString())
     except RefusedError as refusal:
-        if "InferenceError" in str(refusal):
-            raise CompileError(
-                f"the operators of the model contradict each other: {refusal}; "
-                "correct the model, or the shapes given for its inputs"
-            ) from refusal
+        found = refusal if "InferenceError" in str(refusal) else None
+    if found is not None:
+        raise CompileError(
+            f"the operators of the model contradict each other: {str(found).strip()}; "
+            "correct the model, or the shapes given for its inputs"
+        ) from found
 
 
 def _read_graph(graph: ir.Graph, proto: onnx.GraphProto) -> None:

@@ -97,18 +97,22 @@ class Lots:
         return [sentence] if moved else []
 
 
+class Inputs(SimpleNamespace):
+    """What a module is called with, by its parameters; what is told of it begins with this name."""
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What code of `module` can get to, called with what is `given`, and what that held."""
 
     module: torch.nn.Module
-    given: SimpleNamespace
+    given: Inputs
     found: ObjectSnapshot
 
     @classmethod
     def of(cls, module: torch.nn.Module, example: Example) -> Surroundings:
         """Return what is there now."""
-        given = SimpleNamespace(**arguments_of(module.forward, example.args, example.kwargs))
+        given = Inputs(**arguments_of(module.forward, example.args, example.kwargs))
         return cls(module, given, ObjectSnapshot([*module.modules(), given], is_recorded))
 
     def again(self) -> Surroundings:

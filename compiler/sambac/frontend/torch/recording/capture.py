@@ -105,6 +105,8 @@ def _captured(
     own = own_gradients(name) if differentiates else nullcontext()
     finite, checks = _FiniteNumbers(name), PassedChecks(name)
     with _mode(module, training), torch.enable_grad(), asking() as asked:
+        if any(map(_has_own_mode, module.modules())):
+            around = Surroundings.of(module, example)
         try:
             with (
                 _without_looks(),
@@ -183,6 +185,11 @@ def _mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
     finally:
         for part, mode in before.items():
             part.training = mode
+
+
+def _has_own_mode(module: torch.nn.Module) -> bool:
+    """Tell whether to put `module` into a mode runs code of its own, which may change anything."""
+    return "train" in vars(module) or type(module).train is not torch.nn.Module.train
 
 
 def _require_trainable(module: torch.nn.Module) -> None:
