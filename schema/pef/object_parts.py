@@ -14,52 +14,38 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
-from enum import Enum
-from functools import _lru_cache_wrapper
 from itertools import chain, count
-from logging import Logger
 from mmap import mmap
 from queue import SimpleQueue
-from random import Random
-from threading import local
 from types import (
     AsyncGeneratorType,
     CellType,
     CodeType,
     CoroutineType,
     FrameType,
-    FunctionType,
     GeneratorType,
-    GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
 )
 from typing import Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 
-from .reached_code import are_closed, is_hand_made, is_of
+from .reached_code import is_of
 
 Entries: TypeAlias = Iterable[tuple[object, object]]
 
 PLAIN = frozenset({str, bytes, int, float, complex, bool, type(None)})
 """Types whose values are equal or not, and of whose texts it is known that they are short."""
 
-_CLOSED = (
-    *(type, FunctionType, CodeType, FrameType, Enum, ref, _lru_cache_wrapper),
-    *(Random, Logger, os._Environ),
-)
-"""What is not looked into as other objects are."""
-
 _TABLES = frozenset({"_parameters", "_buffers", "_modules"})
 """Attributes of modules that tracers of torch replace and put back themselves."""
 
 _COLLECTIONS = (list, deque, tuple, set, frozenset)
 
-_VIEWS: tuple[type[Any], ...] = (memoryview, mmap)
-_MEMORY: tuple[type[Any], ...] = (array, bytearray, *_VIEWS)
+VIEWS: tuple[type[Any], ...] = (memoryview, mmap)
+_MEMORY: tuple[type[Any], ...] = (array, bytearray, *VIEWS)
 
 _SEEN_BY_COPY = ("__reduce_ex__", "__reduce__", "__getstate__")
 
@@ -110,103 +96,6 @@ class Facet:
         return dict(self.way.entries(self.content))
 
 
-@dataclass(frozen=True)
-class Form:
-    """How objects of one class hold something: in a way of its own, attributes, slots, C code.
-
-    `more` says that besides the way there may be others, `asks` that not all objects of the class
-    are looked into.
-    """
-
-    way: Holding | None
-    more: bool
-    attributes: Callable[[Any], object] | None
-    has_slots: bool
-    has_state: bool
-    asks: bool
-
-    @classmethod
-    def of(cls, kind: type) -> Form:
-        """Return the form of the objects of a class."""
-        return cls(
-            way=next((way for way in _WAYS if issubclass(kind, way.kinds)), None),
-            more=not (kind in PLAIN or issubclass(kind, _CLOSED) or are_closed(kind)),
-            attributes=_attributes_of(kind),
-            has_slots=bool(slots_of(kind)),
-            has_state=_has_own_state(kind),
-            asks=issubclass(kind, (ModuleType, np.ndarray, *_VIEWS)),
-        )
-
-    def parts(self, value: object) -> list[Facet]:
-        """Return what `value`, which is of the class, holds."""
-        if self.asks and not _is_open(value):
-            return []
-        found = [] if self.way is None else [Facet(value, self.way)]
-        if not self.more:
-            return found
-        attributes = self.attributes(value) if self.attributes is not None else None
-        if isinstance(attributes, dict):
-            found.append(Facet(attributes, ATTRIBUTES))
-        if self.has_slots:
-            found.append(Facet(value, _SLOTS))
-        if self.way is None and (not found or self.has_state):
-            found.append(Facet(value, _OF_C))
-        return found
-
-
-class Forms:
-    """The forms of the classes that were met, each found out once."""
-
-    def __init__(self) -> None:
-        self._known: dict[type, Form] = {}
-
-    def parts_of(self, value: object) -> list[Facet]:
-        """Return what `value` holds: items, elements, attributes, and the state of C code."""
-        kind = type(value)
-        form = self._known.get(kind)
-        if form is None:
-            form = self._known[kind] = Form.of(kind)
-        return form.parts(value)
-
-
-def attributes_of(value: object) -> dict[str, object] | None:
-    """Return the dict of attributes, if there is one.
-
-    Classes may make one when they are asked for it, as those do that stand for another object. Of
-    `threading.local` it is that of this thread.
-    """
-    read = _attributes_of(type(value))
-    found = read(value) if read is not None else None
-    return found if isinstance(found, dict) else None
-
-
-def _attributes_of(kind: type) -> Callable[[Any], object] | None:
-    """Return what reads the attributes of objects of a class, if these have some."""
-    if issubclass(kind, (local, ModuleType)):
-        return vars
-    places = (vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base))
-    place = next(places, None)
-    of_c = (GetSetDescriptorType, MemberDescriptorType)  # the latter of SimpleNamespace
-    return place.__get__ if isinstance(place, of_c) else None
-
-
-def _is_open(value: object) -> bool:
-    """Tell whether a module is hand-made, memory can be written."""
-    return is_hand_made(value) if is_of(value, ModuleType) else not is_fixed(value)
-
-
-def is_fixed(value: object) -> bool:
-    """Tell whether `value` is memory that cannot be written, or no longer."""
-    if is_of(value, np.ndarray):
-        return not value.flags.writeable and not value.dtype.hasobject
-    if not is_of(value, _VIEWS):
-        return False
-    try:
-        return memoryview(value).readonly
-    except ValueError:  # it is released, or closed
-        return True
-
-
 def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
     """Return the places of `__slots__` of a class, and of those that it is of."""
     return {
@@ -218,7 +107,7 @@ def slots_of(kind: type) -> dict[str, MemberDescriptorType]:
     }
 
 
-def _has_own_state(kind: type) -> bool:
+def has_own_state(kind: type) -> bool:
     """Tell whether the C code of a class says what its state is, or that of a class it is of."""
     found = [getattr(kind, name) for name in _SEEN_BY_COPY]
     general = [getattr(object, name) for name in _SEEN_BY_COPY]
@@ -233,7 +122,7 @@ def _state_of_c(value: object) -> Entries:
     """
     state: object = None
     with suppress(Exception):  # whatever C code says that cannot be copied
-        state = type(value).__reduce_ex__(value, 4) if _has_own_state(type(value)) else None
+        state = type(value).__reduce_ex__(value, 4) if has_own_state(type(value)) else None
     others = (type, CodeType, FrameType, ModuleType)
     seen = gc.get_referents(value) if state is None else _flat(state)
     inside = [one for one in seen if not is_of(one, others)]
@@ -414,10 +303,10 @@ def _members(content: object) -> Entries:
 
 ATTRIBUTES = Holding((), _attributes, _put_back_attributes)
 CLASS = Holding((type,), _of_class, _put_back_class)
-_SLOTS = Holding((), _slots, _put_back_slots)
-_OF_C = Holding((), _state_of_c)
+SLOTS = Holding((), _slots, _put_back_slots)
+OF_C = Holding((), _state_of_c)
 
-_WAYS = (
+WAYS = (
     Holding((dict,), _items, _put_back_items, ordered=True),
     Holding((list, deque), _elements, _put_back_elements),
     Holding((tuple,), _elements),

@@ -18,7 +18,8 @@ from threading import Lock, RLock
 from types import FunctionType, UnionType
 from typing import Any
 
-from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Forms, Hidden
+from .object_forms import Forms
+from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Hidden
 from .reached_code import ReachedCode, is_foreign_file, is_installed, is_of, is_of_toolchain
 
 _ROOM = 1 << 28

@@ -15,7 +15,7 @@ import sambarun
 from sambac import SGD, CompileOptions, compile
 from sambac.errors import CompileError
 from sambac.frontend.torch.programs.divisors import DIVISORS
-from sambac.frontend.torch.programs.elimination import ELIMINATION
+from sambac.frontend.torch.programs.elimination import elimination
 
 _aten = torch.ops.aten
 _G = torch.Generator().manual_seed(3)
@@ -80,7 +80,7 @@ _HALVES = {"by its factor": torch.tril, "inverse by its factor": torch.triu}
 def test_numbers_and_gradients_are_those_of_torch(name: str) -> None:
     operator, given, settings = _CALLS[name]
     results = []
-    for function in (ELIMINATION[operator], operator):
+    for function in (elimination(1)[operator], operator):
         args = [
             one.detach().clone().requires_grad_() if isinstance(one, torch.Tensor) else one
             for one in given
@@ -102,7 +102,7 @@ def test_numbers_and_gradients_are_those_of_torch(name: str) -> None:
 @pytest.mark.parametrize("kind", [_aten.linalg_inv_ex.default, _aten.linalg_cholesky_ex.default])
 def test_what_has_none_is_told_by_its_info(kind: Callable[..., object]) -> None:
     matrices = torch.tensor([[[1.0, 2.0], [2.0, 4.0]], [[2.0, 1.0], [1.0, 2.0]]])
-    _, info = ELIMINATION[kind](
+    _, info = elimination(1)[kind](
         matrices - torch.eye(2) * (kind is _aten.linalg_cholesky_ex.default)
     )
     assert (info > 0).tolist() == [True, kind is _aten.linalg_cholesky_ex.default]
@@ -111,7 +111,7 @@ def test_what_has_none_is_told_by_its_info(kind: Callable[..., object]) -> None:
 def test_determinants_of_singular_matrices_are_nothing() -> None:
     singular = torch.tensor([[1.0, 2.0], [2.0, 4.0]])
     given = torch.stack([singular, torch.zeros(2, 2), torch.eye(2) * 3])
-    found = ELIMINATION[_aten.linalg_slogdet.default](given)
+    found = elimination(1)[_aten.linalg_slogdet.default](given)
     torch.testing.assert_close(found, (*torch.linalg.slogdet(given),))
 
 

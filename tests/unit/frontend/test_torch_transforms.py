@@ -13,7 +13,6 @@ from torch.nn import functional
 
 import sambac
 import sambarun
-from sambac.errors import CompileError
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script")
 """PyTorch's own formulas of products with a direction are written in it."""
@@ -172,12 +171,6 @@ def test_sizes_of_what_is_mapped_stay_open() -> None:
     with sambarun.load(program) as executable:
         (found,) = executable.run({"x": x.numpy()}).values()
     torch.testing.assert_close(torch.from_numpy(found), module(x).detach())
-
-
-def test_what_looks_for_errors_inside_of_vmap_is_refused() -> None:
-    module = Taking(lambda w, x: vmap(lambda v: torch.linalg.solve(w, v))(x).sum())
-    with pytest.raises(CompileError, match=r"under torch\.vmap solves .* call it outside"):
-        sambac.compile(module, inputs=(torch.randn(3, 4),))
 
 
 def test_a_derivative_that_nobody_takes_is_left_out() -> None:

@@ -96,13 +96,6 @@ _CURES = (
         ),
     ),
     (
-        re.compile(r"Number of input tokens"),
-        (
-            "a function under torch.vmap solves or inverts with torch.linalg, which looks there "
-            "for errors; torch.linalg takes all matrices at once: call it outside of torch.vmap"
-        ),
-    ),
-    (
         re.compile(r"data-dependent|DataDependentOutput|guard on|_local_scalar_dense|\.item\(\)"),
         "its control flow depends on the values of tensors; use torch.where, or take it outside",
     ),

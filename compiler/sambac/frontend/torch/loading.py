@@ -21,7 +21,7 @@ from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
 from sambac.frontend.source import Source
-from sambac.frontend.torch.patching import noting_here, quiet
+from sambac.frontend.torch.patching import levels_put_back, noting_here, quiet
 from sambac.graph.nodes import mark_calm, mark_open, mark_stop
 from sambac.options import CompileOptions
 
@@ -95,6 +95,7 @@ def load_torch(
         _TURN,
         quiet(),
         noting_here(),
+        levels_put_back(),
         kept_tables(),
         one_step_for_all(),
         kept_gradients(model),

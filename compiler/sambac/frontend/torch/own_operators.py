@@ -151,6 +151,15 @@ def parts_of(program: ExportedProgram) -> list[fx.GraphModule]:
     return [part for part in program.graph_module.modules() if isinstance(part, fx.GraphModule)]
 
 
+def derivative_order(program: ExportedProgram) -> int:
+    """Return how often anything may be differentiated, the gradients of training included."""
+    orders: dict[fx.Node, int] = {}
+    for node in program.graph.nodes:
+        inner = max(map(orders.__getitem__, node.all_input_nodes), default=0)
+        orders[node] = inner + (node.target is DERIVATIVE)
+    return 1 + max(orders.values(), default=0)
+
+
 def derivatives_of(part: fx.GraphModule) -> list[fx.Node]:
     """Return where derivatives are taken in a graph, in their order."""
     return [node for node in part.graph.nodes if node.target is DERIVATIVE]

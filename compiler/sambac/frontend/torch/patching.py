@@ -13,6 +13,10 @@ from functools import wraps
 from threading import get_ident
 from typing import Any
 
+from torch._C._functorch import (
+    get_dynamic_layer_stack_depth,
+    pop_dynamic_layer_stack_and_undo_to_depth,
+)
 from torch.fx import traceback
 
 _LOGGERS = ("torch", "onnxscript", "onnx_ir")
@@ -70,6 +74,16 @@ def noting_here() -> Iterator[None]:
 
     with replaced(traceback, "annotate", annotate):
         yield
+
+
+@contextmanager
+def levels_put_back() -> Iterator[None]:
+    """Leave the levels of `vmap` that an error has left open: a recording opens each by itself."""
+    depth = get_dynamic_layer_stack_depth()
+    try:
+        yield
+    finally:
+        pop_dynamic_layer_stack_and_undo_to_depth(depth)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from types import SimpleNamespace
 import torch
 from torch.utils import _pytree as pytree
 
-from pef.object_parts import PLAIN, attributes_of, slots_of
+from pef.object_forms import attributes_of
+from pef.object_parts import PLAIN, slots_of
 from pef.reached_code import is_of
 
 from .tape import SYMBOLIC

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial, wraps
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -78,9 +79,11 @@ class Lots:
     generators: tuple[_Reached, ...]
 
     @classmethod
-    def of(cls, found: ObjectSnapshot) -> Lots:
-        """Return where they are now; those of modules are `found`."""
-        return cls((_reached(random), _reached(np.random), *map(_reached, found.found(Generator))))
+    def of(cls, around: Surroundings) -> Lots:
+        """Return where they are now; those of modules and of inputs are `around`."""
+        found = chain.from_iterable(part.found(Generator) for part in (around.found, around.inputs))
+        own = {id(one): one for one in found}.values()
+        return cls((_reached(random), _reached(np.random), *map(_reached, own)))
 
     def cast(self) -> None:
         """Let the next numbers be those after these lots."""
@@ -97,27 +100,34 @@ class Lots:
         return [sentence] if moved else []
 
 
-class Inputs(SimpleNamespace):
-    """What a module is called with, by its parameters; what is told of it begins with this name."""
-
-
 @dataclass(frozen=True)
 class Surroundings:
-    """What code of `module` can get to, called with what is `given`, and what that held."""
+    """What code of `module` can get to, called with what is `given`, and what that held.
+
+    `found` is what the module's own gets to, `inputs` what it is given.
+    """
 
     module: torch.nn.Module
-    given: Inputs
+    given: SimpleNamespace
     found: ObjectSnapshot
+    inputs: ObjectSnapshot
 
     @classmethod
     def of(cls, module: torch.nn.Module, example: Example) -> Surroundings:
         """Return what is there now."""
-        given = Inputs(**arguments_of(module.forward, example.args, example.kwargs))
-        return cls(module, given, ObjectSnapshot([*module.modules(), given], is_recorded))
+        given = SimpleNamespace(**arguments_of(module.forward, example.args, example.kwargs))
+        found = ObjectSnapshot(module.modules(), is_recorded)
+        return cls(module, given, found, ObjectSnapshot([given], is_recorded))
 
     def again(self) -> Surroundings:
         """Return what is there now, mostly what was; to look everywhere takes longer than calls."""
-        return replace(self, found=self.found.again([*self.module.modules(), self.given]))
+        found = self.found.again(self.module.modules())
+        return replace(self, found=found, inputs=self.inputs.again([self.given]))
+
+    def restore(self) -> None:
+        """Put back what was there; other threads may have made tensors meanwhile."""
+        for part in (self.found, self.inputs):
+            part.restore(_is_stale)
 
 
 @dataclass(frozen=True)
@@ -149,7 +159,7 @@ class _Calls:
         given = pytree.tree_map(_itself, (args, kwargs))
         tables = tables_of(self.module)
         around = self.before.again()  # which is all that was there, but for what calls again
-        before, lots = self._found_by(around, given), Lots.of(around.found)
+        before, lots = self._found_by(around, given), Lots.of(around)
         try:
             first, result = self._first(before, given)
             self.told.extend(lots.drawn())
@@ -195,7 +205,7 @@ class _Calls:
 class Before:
     """What there was before a module was called, and what the user is to be told of its calls."""
 
-    found: ObjectSnapshot
+    around: Surroundings
     told: Told
 
     @contextmanager
@@ -204,11 +214,11 @@ class Before:
 
         Values of tensors are not looked at.
         """
-        lots = Lots.of(self.found)
+        lots = Lots.of(self.around)
         try:
             yield
         finally:
-            self.found.restore(_is_stale)
+            self.around.restore()
             lots.cast()
 
 
@@ -242,10 +252,10 @@ def called_afresh(
     module.__dict__[attribute] = afresh
     try:
         with tape, reader:
-            yield Before(around.found, told)
+            yield Before(around, told)
     finally:
         # `forward` too, and collections that torch.export put copies of there.
-        around.found.restore(_is_stale)
+        around.restore()
     require_released(name, tape.survivors)
 
 

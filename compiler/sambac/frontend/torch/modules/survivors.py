@@ -17,7 +17,7 @@ from types import CellType, FrameType, ModuleType, TracebackType
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from pef.object_parts import attributes_of
+from pef.object_forms import attributes_of
 from pef.wording import listed
 from sambac.errors import CompileError
 

@@ -21,14 +21,14 @@ from torch.utils import _pytree as pytree
 from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import refusal
-from sambac.frontend.torch.own_operators import takes_derivatives
+from sambac.frontend.torch.own_operators import derivative_order, takes_derivatives
 from sambac.frontend.torch.patching import quiet
 from sambac.frontend.torch.states import is_complex
 
 from .deviations import DEVIATIONS
 from .divisors import DIVISORS
 from .draws import UNIFORM
-from .elimination import ELIMINATION
+from .elimination import elimination, unchecked
 from .loops import with_loops_written_out
 from .masked.row_losses import losses_of_rows
 from .masked.selections import SELECTIONS
@@ -71,7 +71,7 @@ def functional(program: ExportedProgram, name: str, *, training: bool) -> Export
     if not differentiates and (known := transcribed(program, table)) is not None:
         return known
     first = disable_proxy_updates() if differentiates else nullcontext()
-    with quiet(), views_of_any_strides(), first:
+    with quiet(), views_of_any_strides(), unchecked(), first:
         try:
             result: ExportedProgram = program.run_decompositions(table)
         except AssertionError as error:
@@ -91,7 +91,7 @@ def _table(program: ExportedProgram) -> Table:
     """Return what operators of `program` are decomposed into."""
     table: dict[Callable[..., object], Callable[..., object]] = {
         **UNIFORM,
-        **ELIMINATION,
+        **elimination(derivative_order(program)),
         **DIVISORS,
         **SELECTIONS,
         **(on_parts(found) if (found := _complex_operators(program)) else {}),
