@@ -45,6 +45,7 @@ class Case:
     `wrt`: which inputs get a gradient, by default every float one that is not constant.
     `constants`: float inputs that are constants of the model; integers and booleans always are.
     `around`: passes that run before and after differentiation.
+    `opset`: that of ONNX, an older one where no kernel runs the operator of the newest.
     `finite_differences` may be given a reason why there are none (no reference implementation).
     """
 
@@ -61,6 +62,7 @@ class Case:
     without_finite_differences: str = ""
     constants: tuple[int, ...] = ()
     around: tuple[Pass, Pass] | None = None
+    opset: int = OPSET
 
     def __str__(self) -> str:
         return f"{self.op}-{self.label}" if self.label else self.op
@@ -139,7 +141,7 @@ def _forward(case: Case, dtype: type[np.floating[Any]]) -> ir.Model:
     node = ir.node(
         case.op, inputs, dict(case.attributes), domain=case.domain, outputs=outputs, name="node"
     )
-    opsets = {"": OPSET, "com.microsoft": 1}
+    opsets = {"": case.opset, "com.microsoft": 1}
     # Integers and booleans are constants, as shapes, axes and indices mostly are in models.
     graph_inputs, initializers = [], []
     for index, (value, array) in enumerate(zip(inputs, case.inputs, strict=True)):

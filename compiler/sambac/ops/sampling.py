@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .family import Family, each, per_output
 from .gradients import grid as grid_gradients
+from .gradients import regions as region_gradients
 from .gradients import sampling as sampling_gradients
 
 # Four neighbours, each with a weight that is computed, multiplied and added.
@@ -19,11 +20,12 @@ FAMILY = Family(
     },
     gradients={
         **grid_gradients.GRADIENTS,
+        **region_gradients.GRADIENTS,
         **sampling_gradients.GRADIENTS,
     },
     undifferentiable={
         "GridSample": grid_gradients.no_sampling,
         "Resize": sampling_gradients.no_resizing,
-        "RoiAlign": "no kernel of this opset runs it",
+        "RoiAlign": region_gradients.no_regions,
     },
 )
