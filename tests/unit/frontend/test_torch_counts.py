@@ -124,3 +124,23 @@ def test_what_another_mode_brings_is_looked_into() -> None:
     with pytest.warns(UserWarning, match=r"before: _Beginning\.progress\.share = 1\.0; "):
         load(module, CompileOptions(), (torch.ones(3),))
     assert module.progress.share == 1.0
+
+
+class _Armed:
+    """What can be told from others only as long as it is new."""
+
+    is_new = True
+
+    def __hash__(self) -> int:
+        if not self.is_new:
+            raise ValueError("it has no hash any more")
+        return 1
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_what_cannot_be_looked_into_is_the_users_error(train: bool) -> None:
+    module, armed = nn.Linear(3, 1), _Armed()
+    module.kept = {armed}
+    armed.is_new = False
+    with pytest.raises(CompileError, match=r"Linear cannot be exported.*it has no hash any more"):
+        load(module, CompileOptions(train=train), (torch.ones(1, 3),))

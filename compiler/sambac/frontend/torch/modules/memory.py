@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 from pef.objects import ObjectSnapshot
 from pef.warned import warn
 from pef.wording import listed
+from sambac.frontend.torch.errors import refusal
 
 from .assigned import (
     ParameterReader,
@@ -114,10 +115,13 @@ class Surroundings:
 
     @classmethod
     def of(cls, module: torch.nn.Module, example: Example) -> Surroundings:
-        """Return what is there now."""
+        """Return what is there now. Raises `CompileError` where objects cannot be looked into."""
         given = SimpleNamespace(**arguments_of(module.forward, example.args, example.kwargs))
-        found = ObjectSnapshot(module.modules(), is_recorded)
-        return cls(module, given, found, ObjectSnapshot([given], is_recorded))
+        try:
+            found, inputs = (ObjectSnapshot(of, is_recorded) for of in (module.modules(), [given]))
+        except Exception as error:  # keys and members may have a `__hash__` of the user's
+            raise refusal(module_name(module), error) from error
+        return cls(module, given, found, inputs)
 
     def again(self) -> Surroundings:
         """Return what is there now, mostly what was; to look everywhere takes longer than calls."""
