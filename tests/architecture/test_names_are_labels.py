@@ -34,6 +34,7 @@ _MAY = {
     "schema/pef/files.py": "names of files",
     "schema/pef/reached_code.py": "paths of files, and dunder names of Python's",
     "schema/pef/objects.py": "dunder names of Python's",
+    "schema/pef/object_forms.py": "dunder names of Python's",
     "schema/pef/object_parts.py": "dunder names of Python's",
     "sambaflow/samba/lazy/recording.py": "methods of torch that work in place",
     "sambaflow/samba/tensors/symbolic.py": "methods of torch that work in place",
