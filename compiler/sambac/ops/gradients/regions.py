@@ -32,7 +32,7 @@ the size of the bin: they are more than half an element apart, and read within o
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _RegionAxis:
     """One axis of R regions of an image.
 
     `start` and `extent` [R, 1, 1, 1] are in elements of the image, of which there are `size`.
@@ -99,7 +99,7 @@ class _Axis:
         return np.arange(count, dtype=dtype_of(self.start).numpy()).reshape(shape)
 
 
-def _axis(b: Editor, node: ir.Node, axis: int) -> _Axis:
+def _axis(b: Editor, node: ir.Node, axis: int) -> _RegionAxis:
     """Return the axis 0 (rows) or 1 (columns) of the regions of `node`."""
     rois = operand(node, 1)
     scale = float_attribute(node, "spatial_scale", 1.0)
@@ -110,7 +110,7 @@ def _axis(b: Editor, node: ir.Node, axis: int) -> _Axis:
         scaled = b.op("Mul", reshape(b, flat, (shape_of(rois)[0], 1, 1, 1)), scale)
         ends.append(b.op("Sub", scaled, 0.5) if centred else scaled)
     extent = b.op("Sub", ends[1], ends[0])
-    return _Axis(
+    return _RegionAxis(
         b,
         ends[0],
         extent if centred else b.op("Max", extent, 1.0),
