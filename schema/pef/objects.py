@@ -123,7 +123,9 @@ class ObjectSnapshot:
             if changed:
                 renewed[number] = replace(container, before=container.part.entries())
                 values = self._replaced(changed, renewed[number].before)
-                followed = followed and all(map(_leads_nowhere, values))
+                followed = all(map(_leads_nowhere, values))
+            if not followed:
+                break
         if not followed:
             return ObjectSnapshot(modules, self._is_tensor)
         found = copy(self)
