@@ -17,6 +17,12 @@ from torch.nn import functional
 import sambac
 
 
+@pytest.fixture(autouse=True)
+def _validating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile turns the checks of distributions off for the whole process; tests use it."""
+    monkeypatch.setattr(Distribution, "_validate_args", True)
+
+
 def _shares_an_array() -> bool:
     array = np.zeros(3, np.float32)
     tensor = torch.from_numpy(array)
