@@ -296,6 +296,7 @@ DATA = {
     "two-bytes": np.r_[12, np.ones(127)],
 }
 """How large the rows or columns of data are, and how products of them become near."""
+LIMITS = {"rows": 0.02, "two-bytes": 0.014}
 
 
 @pytest.mark.parametrize("opset", [13, 18])
@@ -304,7 +305,7 @@ def test_data_of_products_become_finer_first(way: str, opset: int, tmp_path: Pat
     parsed = onnx.parser.parse_model(
         f"""
         <ir_version: 8, opset_import: ["" : {opset}]>
-        network (float[32,128] x) => (float[32,128] a, float[32,130] b)
+        network (float[32,128] x) => (float[32,512] a, float[32,520] b)
         {{
             c = MatMul (x, w)
             a = Add (c, d)
@@ -313,14 +314,15 @@ def test_data_of_products_become_finer_first(way: str, opset: int, tmp_path: Pat
         """
     )
     rng = np.random.default_rng(0)
-    for name, shape in {"w": (128, 128), "d": (128,), "v": (130, 128), "e": (130,)}.items():
+    for name, shape in {"w": (128, 512), "d": (512,), "v": (520, 128), "e": (520,)}.items():
         content = rng.standard_normal(shape).astype(np.float32)
         parsed.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
     x = (DATA[way] * rng.standard_normal((2, 32, 128))).astype(np.float32)
     coarse = calibrated(parsed, {"x": x}, tmp_path)
-    program = calibrated(parsed, {"x": x}, tmp_path, max_error=0.02)
+    limit = LIMITS[way]
+    program = calibrated(parsed, {"x": x}, tmp_path, max_error=limit)
     assert max(float(line.split()[-1]) for line in applied(coarse)[1:]) > 0.025
-    assert max(float(line.split()[-1]) for line in applied(program)[2:]) <= 0.02
+    assert max(float(line.split()[-1]) for line in applied(program)[2:]) <= limit
     assert applied(program)[:2] == ["2 of 2 layers quantised", "2 layers with finer data"]
     layers = report(program)["layers"]
     assert {(row["precision"], row["scale"]) for row in layers} == {("int8", way)}

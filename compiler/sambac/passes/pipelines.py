@@ -28,6 +28,7 @@ from .legalize.check_operands import CheckRanks, CheckShapes, CheckWindows
 from .legalize.exact_casts import ExactCasts
 from .legalize.exact_integers import ExactIntegers
 from .legalize.exact_transforms import ExactTransforms
+from .legalize.finite_masks import FiniteMasks
 from .legalize.infer_shapes import InferShapes
 from .legalize.inline_functions import ExpandFunctions, InlineFunctions
 from .legalize.insert_casts import InsertCasts
@@ -53,6 +54,7 @@ from .legalize.widen_masks import WidenMasks
 from .select_kernels.additions import ChooseAdditions, FuseGatedAdditions
 from .select_kernels.convolve_first import ConvolveFirst
 from .select_kernels.convolve_rows import ConvolveRows
+from .select_kernels.fuse_attention import FuseAttention
 from .select_kernels.fuse_products import AbsorbTransposes, AddInProducts, FuseProducts
 from .select_kernels.fuse_rms_normalization import FuseRmsNormalization
 from .select_kernels.fuse_rotary import FuseRotary
@@ -106,6 +108,7 @@ LEGALIZE: tuple[Pass, ...] = (
     CheckRanks(),
     CheckShapes(),
     CheckWindows(),
+    FiniteMasks(),  # not for speed: the kernel gives wrong results
     WidenMasks(),
     LowerOpset(),
     LowerGroupNormalization(),
@@ -191,6 +194,7 @@ SELECT_KERNELS: tuple[Pass, ...] = (
     ReduceStrength(),
     LowerActivations(),
     ChooseAdditions(),
+    FuseAttention(),
     FuseProducts(),
     MakeScattersDeterministic(),  # not for speed: the operator gives wrong results
     RefuseEmpty(),  # not for speed: the operators end the process

@@ -28,7 +28,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
-from sambac.passes.quantize.quantized_layers import COSTS, Way, Ways
+from sambac.passes.quantize.quantized_layers import Way, Ways
 from sambac.passes.runner import PassContext
 
 from .expected import ExpectedOutput
@@ -66,7 +66,9 @@ class Trials:
         ways: dict[str, Way] = {layer.name: "float32" for layer in layers}
         if way is not None:
             again = layers_of(trial, recipe)
-            ways |= {each.name: way for each in again if each.name not in ways and way in each.ways}
+            ways |= {
+                each.name: way for each in again if each.name not in ways and way in each.costs
+            }
         self.passes.run(trial, recipe.measured(ways))
         found = Errors()
         with running(trial, ()) as run:
@@ -146,14 +148,14 @@ class Trials:
         """
         layers = layers_of(self.model, self.recipe)
         exact: Ways = {layer.name: "float32" for layer in layers}
-        finer = {way for layer in layers for way in layer.ways if way != "float32"}
+        finer = {way for layer in layers for way in layer.costs if way != "float32"}
         errors = {way: self.alone(way) for way in sorted(finer)}
         steps: list[_Fall] = []
         for layer in layers:
             name, own = layer.name, alone[layer.name]
             error = self.of_outputs({other: exact[other] for other in exact if other != name})
             left: dict[Way, float] = {
-                way: errors[way][name] / own for way in errors if own and way in layer.ways
+                way: errors[way][name] / own for way in errors if own and way in layer.costs
             }
             steps += _steps_of(layer, own, error, left)
         return sorted(steps, key=lambda step: (step.gain, step.alone), reverse=True)
@@ -230,13 +232,13 @@ def _steps_of(
     """
     squares = {way: (error * part) ** 2 for way, part in left.items() if isfinite(error * part)}
     squares["float32"] = 0.0
-    cost, square = 0.0, error**2
+    costs, cost, square = layer.costs, 0.0, error**2
     while squares:
-        gains = {way: (square - squares[way]) / (COSTS[way] - cost) for way in squares}
-        way = max(gains, key=lambda each: (gains[each], COSTS[each]))
+        gains = {way: (square - squares[way]) / (costs[way] - cost) for way in squares}
+        way = max(gains, key=lambda each: (gains[each], costs[each]))
         yield _Fall(layer.name, way, gains[way] / max(layer.work, 1), alone)
-        cost, square = COSTS[way], squares[way]
-        squares = {each: left for each, left in squares.items() if COSTS[each] > cost}
+        cost, square = costs[way], squares[way]
+        squares = {each: left for each, left in squares.items() if costs[each] > cost}
 
 
 def _taken(steps: Sequence[_Fall]) -> Ways:

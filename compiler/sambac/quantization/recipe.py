@@ -21,7 +21,7 @@ from sambac.passes.quantize.join_quantized import JoinQuantized, scaled
 from sambac.passes.quantize.quantize_convolutions import QuantizeConvolutions, convolutions, settled
 from sambac.passes.quantize.quantize_products import QuantizeProducts
 from sambac.passes.quantize.quantize_weights import QuantizeWeights, RoundData
-from sambac.passes.quantize.quantized_layers import COSTS, Way, Ways, in_float32, products
+from sambac.passes.quantize.quantized_layers import IN_FLOAT32, Way, Ways, in_float32, products
 from sambac.passes.simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from sambac.passes.simplify.eliminate_dead_code import EliminateDeadCode
 from sambac.passes.simplify.merge_chains import MergeChains
@@ -33,11 +33,6 @@ FIRST_OPSET = 12
 
 IMAGES_OF_TOKENS: tuple[Pass, ...] = (ConvolveTokens(), MergeChains(), EliminateDeadCode())
 """What brings more layers under those whose ranges are known; it comes before ranges are found."""
-
-_LARGE = 128
-"""Products of fewer rows or columns gain nothing by what brings their data into finer codes."""
-_WAYS = tuple(COSTS)
-_NO_OTHER: tuple[Way, ...] = ("float32",)
 
 
 @dataclass(frozen=True)
@@ -77,14 +72,14 @@ class LayerRecipe:
 class FoundLayer:
     """A layer that can be quantised: the node that computes it, and its result.
 
-    Behind a convolution that is what an activation makes of it. `work` is its arithmetic, `ways`
-    those that it can have beside bytes.
+    Behind a convolution that is what an activation makes of it. `work` is its arithmetic, `costs`
+    what each way that it can have beside bytes loses of what these gain.
     """
 
     node: ir.Node
     result: ir.Value
     work: int
-    ways: tuple[Way, ...]
+    costs: Mapping[Way, float]
 
     @property
     def name(self) -> str:
@@ -103,13 +98,11 @@ def layers_of(model: ir.Model, recipe: LayerRecipe) -> list[FoundLayer]:
     found = {node: node.outputs[0] for node in multiplied}
     if recipe.scales:
         found |= {node: settled(node) for node in convolutions(model.graph)}
-    large = {
-        node
-        for node, product in multiplied.items()
-        if min(product.rows, product.columns) >= _LARGE and not recipe.chosen.weights_only
-    }
+    costs: dict[ir.Node, Mapping[Way, float]] = {}
+    if not recipe.chosen.weights_only:
+        costs = {node: product.costs() for node, product in multiplied.items()}
     return [
-        FoundLayer(node, found[node], flops_of(node), _WAYS if node in large else _NO_OTHER)
+        FoundLayer(node, found[node], flops_of(node), costs.get(node, IN_FLOAT32))
         for node in model.graph
         if node in found
     ]

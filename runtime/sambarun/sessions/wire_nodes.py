@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pef import onnx_fields as onnx
 from pef.wire import bytes_field, content, fields, int_field, number, text, text_field
 
-_INT, _INTS = 2, 7
+_INT, _TENSOR, _INTS = 2, 4, 7
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,22 @@ def numbers_attribute(name: str, values: Sequence[int]) -> Mapping[str, bytes]:
     listed = b"".join(int_field(onnx.ATTRIBUTE_INTS, each) for each in values)
     kind = int_field(onnx.ATTRIBUTE_TYPE, _INTS)
     return {name: text_field(onnx.ATTRIBUTE_NAME, name) + listed + kind}
+
+
+def float_attribute(name: str, value: float) -> Mapping[str, bytes]:
+    """Return an attribute of a tensor of one number of float32 without axes, by its name."""
+    raw = bytes_field(onnx.TENSOR_RAW_DATA, struct.pack("<f", value))
+    tensor = bytes_field(onnx.ATTRIBUTE_TENSOR, int_field(onnx.TENSOR_DATA_TYPE, 1) + raw)
+    kind = int_field(onnx.ATTRIBUTE_TYPE, _TENSOR)
+    return {name: text_field(onnx.ATTRIBUTE_NAME, name) + tensor + kind}
+
+
+def renamed(attribute: bytes, name: str) -> bytes:
+    """Return a serialised attribute by another name."""
+    kept = (
+        bytes(raw) for key, _, raw in fields(memoryview(attribute)) if key != onnx.ATTRIBUTE_NAME
+    )
+    return text_field(onnx.ATTRIBUTE_NAME, name) + b"".join(kept)
 
 
 def _graph(graph: memoryview, rule: Rule) -> bytes:

@@ -37,7 +37,7 @@ import onnx_ir as ir
 from sambac.graph.constants import Array
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute, same_shape, static_shape
-from sambac.passes.rewriting import Rule, RulePass, constant, integers, made_by, scalar
+from sambac.passes.rewriting import Rule, RulePass, constant, integers, made_by, scalar, used
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _FEWEST = 4096
@@ -94,6 +94,8 @@ def shares(editor: Editor, node: ir.Node) -> str | None:
     if editor.opset < _THRESHOLDS or kept.shape is None or kept.shape != node.outputs[0].shape:
         return "the shape changes or is unknown, or the opset is too old"
     editor.replace(node, "ThresholdedRelu", kept, alpha=0.0)
+    if not used(test.outputs):
+        editor.remove(test)  # else the shares had two readers until dead code goes
     return None
 
 

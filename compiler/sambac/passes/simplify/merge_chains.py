@@ -11,6 +11,8 @@ that is no number, and no dimension 0):
                                                if the numbers come in the order of x again
     R(Transpose(R(x)))                     ->  Transpose(x)
                                                if the last two axes swap, and all others stay
+                                           ->  Transpose(Reshape(x, axes of the result))
+                                               if the others are written as other ones
     Cast(Cast(x: A, B), C)                 ->  Cast(x, C)    if B holds every number of A
     Concat(.., Concat(a, b), ..)           ->  Concat(.., a, b, ..)
                                                same axis, and nothing else reads the inner one
@@ -109,13 +111,17 @@ def _turned_between(editor: Editor, node: ir.Node) -> str | None:
         return "the shape is not known"
     if len(source) < 2 or source[-2:] != between[-2:]:
         return "the last two axes are others in between"
-    if target != [*source[:-2], source[-1], source[-2]]:
-        return "the result has other axes"
+    if len(target) < 2 or target[-2:] != [source[-1], source[-2]]:
+        return "the result has other last axes"
     if order != (*range(len(between) - 2), len(between) - 1, len(between) - 2):
         return "not the last two axes swap"
-    rank = len(source)
-    perm = [*range(rank - 2), rank - 1, rank - 2]
-    editor.replace(node, "Transpose", inner.inputs[0], perm=perm)
+    x, rank = inner.inputs[0], len(target)
+    if target[:-2] != source[:-2]:
+        shape = target_shape(node.outputs[0])
+        if shape is None:
+            return "the axes of the result are not known"
+        x = editor.op("Reshape", x, [*shape[:-2], shape[-1], shape[-2]])
+    editor.replace(node, "Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
     return None
 
 
