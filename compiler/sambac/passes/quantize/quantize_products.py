@@ -27,12 +27,20 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of
-from sambac.graph.nodes import static_shape
 from sambac.numerics.integers import MIDDLE, by_channel, relative_error
 from sambac.passes.base import Pass
-from sambac.passes.rewriting import constant, derived_name, has_one_reader
+from sambac.passes.rewriting import derived_name
 
-from .quantized_layers import LayerNote, Product, Way, Ways, in_float32, products, put_result
+from .quantized_layers import (
+    LayerNote,
+    Product,
+    Way,
+    Ways,
+    bias_of,
+    in_float32,
+    products,
+    put_result,
+)
 
 DOMAIN = "com.microsoft"
 _AXES_ARE_INPUTS = 18
@@ -111,7 +119,7 @@ class _Quantizing:
             made = self._editor.op("Mul", writing.multiplied(self._codes_of(data)), largest)
             put_result(self._editor, node, made, product.added)
             return
-        bias, last = _bias_of(product)
+        bias, last = bias_of(product)
         made = writing.multiplied(self._codes_of(product.data), bias)
         if way == "two-bytes":
             rest = writing.multiplied(self._rest_of(product.data))
@@ -161,24 +169,3 @@ class _Quantizing:
                 relative_error(found.array(), weights),
             )
         return self._weights[key]
-
-
-def _bias_of(product: Product) -> tuple[ir.Value | None, ir.Node]:
-    """Return what is added for each column, and the operator that adds it."""
-    node = product.node
-    if product.added is not None:
-        return (product.added if _is_bias(product.added, product) else None), node
-    result = node.outputs[0]
-    if not has_one_reader(result):
-        return None, node
-    (reader,) = result.consumers()
-    if reader.domain != "" or reader.op_type != "Add" or reader.graph is not node.graph:
-        return None, node
-    others = [value for value in reader.inputs if value is not result]
-    if len(others) == 1 and others[0] is not None and _is_bias(others[0], product):
-        return others[0], reader
-    return None, node
-
-
-def _is_bias(value: ir.Value, product: Product) -> bool:
-    return constant(value) is not None and static_shape(value) == (product.columns,)

@@ -1,7 +1,8 @@
 """Weights of matrix products in 4 or 8 bits, in blocks with scales of their own.
 
     MatMul(x, W)      ->  MatMulNBits(x, codes of W, scales)
-    Gemm(x, W, c)     ->  MatMulNBits(x, codes of W, scales) + c      no alpha, no beta, no transA
+    MatMul(x, W) + c  ->  MatMulNBits(x, codes of W, scales, c)       c a constant for each column
+    Gemm(x, W, c)     ->  the same                                    no alpha, no beta, no transA
 
 for constant W, of which there may be a transposed one. What is read with other operators, such as
 the table of an embedding that is a head too, is kept beside the codes.
@@ -33,7 +34,7 @@ from sambac.numerics.integers import in_blocks, relative_error
 from sambac.passes.base import Pass
 from sambac.passes.rewriting import derived_name
 
-from .quantized_layers import LayerNote, Product, products, put_result
+from .quantized_layers import LayerNote, Product, bias_of, products, put_result
 
 DOMAIN = "com.microsoft"
 IN_BYTES = 4
@@ -77,9 +78,11 @@ class QuantizeWeights(Pass):
     def _put(self, editor: Editor, product: Product, stored: _BlockWeights) -> None:
         """Put the product of codes in the place of that of `product`."""
         node, out = product.node, product.node.outputs[0]
+        bias, last = bias_of(product)
         made = editor.op(
             "MatMulNBits",
             *(product.data, stored.codes, stored.scales),
+            *(() if bias is None else (None, None, bias)),
             domain=DOMAIN,
             like=out,
             K=product.rows,
@@ -91,7 +94,11 @@ class QuantizeWeights(Pass):
         precision, scale = f"int{self.bits}-weights", f"blocks-of-{self.block}"
         row = LayerNote(str(node.name), node.op_type, precision, scale, stored.error)
         row.note(made.producer())
-        put_result(editor, node, made, product.added)
+        if last is not node:
+            put_result(editor, last, made, None)
+            editor.remove(node)
+        else:
+            put_result(editor, node, made, None if bias is not None else product.added)
 
 
 @dataclass(frozen=True)

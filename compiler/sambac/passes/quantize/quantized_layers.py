@@ -13,8 +13,8 @@ import onnx_ir as ir
 
 from sambac.graph.constants import Array, is_absent
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import float_attribute, input_at, int_attribute
-from sambac.passes.rewriting import made_by
+from sambac.graph.nodes import float_attribute, input_at, int_attribute, static_shape
+from sambac.passes.rewriting import constant, has_one_reader, made_by
 
 _MATRIX = 2
 _NOTE = "sambac.quantised"
@@ -137,6 +137,27 @@ def _is_weight(value: ir.Value) -> bool:
 def _sizes(value: ir.Value) -> tuple[int, ...]:
     assert value.const_value is not None
     return tuple(int(size) for size in value.const_value.shape.numpy())
+
+
+def bias_of(product: Product) -> tuple[ir.Value | None, ir.Node]:
+    """Return what is added for each column, and the operator that adds it."""
+    node = product.node
+    if product.added is not None:
+        return (product.added if _is_bias(product.added, product) else None), node
+    result = node.outputs[0]
+    if not has_one_reader(result):
+        return None, node
+    (reader,) = result.consumers()
+    if reader.domain != "" or reader.op_type != "Add" or reader.graph is not node.graph:
+        return None, node
+    others = [value for value in reader.inputs if value is not result]
+    if len(others) == 1 and others[0] is not None and _is_bias(others[0], product):
+        return others[0], reader
+    return None, node
+
+
+def _is_bias(value: ir.Value, product: Product) -> bool:
+    return constant(value) is not None and static_shape(value) == (product.columns,)
 
 
 @dataclass(frozen=True)
