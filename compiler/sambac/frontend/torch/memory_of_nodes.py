@@ -67,7 +67,7 @@ def base_of(node: fx.Node) -> fx.Node:
 
 
 def given_as_it_is(node: fx.Node) -> fx.Node | None:
-    """Return the tensor that `node` gives as it is, if it is a dropout that drops nothing, or lifts.
+    """Return the tensor that `node` gives as it is, if it lifts, or is dropout that drops nothing.
 
     Recordings have a copy there, and PyTorch the tensor itself.
     """

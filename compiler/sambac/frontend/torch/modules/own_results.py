@@ -28,10 +28,10 @@ def _dropped(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tenso
     return torch.native_dropout(input.clone(), p, train)
 
 
-AS_WHEN_RUN: Mapping[Callable[..., Any], Callable[..., Any]] = MappingProxyType(
-    dict.fromkeys((_aten.lift, _aten.lift.default), _itself)
-    | dict.fromkeys((_aten.lift_fresh, _aten.lift_fresh.default), _itself)
-    | dict.fromkeys((torch.native_dropout, _aten.native_dropout), _dropped)
-    | {_aten.native_dropout.default: _dropped}
+_LIFTS = (_aten.lift, _aten.lift.default, _aten.lift_fresh, _aten.lift_fresh.default)
+_DROPOUTS = (torch.native_dropout, _aten.native_dropout, _aten.native_dropout.default)
+
+AS_WHEN_RUN: Mapping[object, Callable[..., Any]] = MappingProxyType(
+    {**dict.fromkeys(_LIFTS, _itself), **dict.fromkeys(_DROPOUTS, _dropped)}
 )
 """What does so in place of an operator."""

@@ -26,8 +26,8 @@ from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.memory_of_nodes import (
-    memories,
     given_as_it_is,
+    memories,
     viewed_unsaid,
     written_by,
     written_in_lists,
