@@ -40,7 +40,7 @@ class LiftConstants(Pass):
     """
 
     name: ClassVar[str] = "lift_constants"
-    operators: ClassVar[frozenset[str] | None] = frozenset({"Constant", "Reshape", SUBGRAPHS})
+    operators: ClassVar[frozenset[str] | None] = frozenset({"Constant", SUBGRAPHS})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Lift the constants of `model`, whose names must be unique."""

@@ -19,11 +19,12 @@ from torch import Tensor
 _aten = torch.ops.aten
 
 
-def _itself(self: Tensor) -> Tensor:
+def lift(self: Tensor) -> Tensor:
+    """Return what is given."""
     return self
 
 
-def _dropped(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
+def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
     """Drop numbers of a copy, which may drop none."""
     return torch.native_dropout(input.clone(), p, train)
 
@@ -32,6 +33,6 @@ _LIFTS = (_aten.lift, _aten.lift.default, _aten.lift_fresh, _aten.lift_fresh.def
 _DROPOUTS = (torch.native_dropout, _aten.native_dropout, _aten.native_dropout.default)
 
 AS_WHEN_RUN: Mapping[object, Callable[..., Any]] = MappingProxyType(
-    {**dict.fromkeys(_LIFTS, _itself), **dict.fromkeys(_DROPOUTS, _dropped)}
+    {**dict.fromkeys(_LIFTS, lift), **dict.fromkeys(_DROPOUTS, native_dropout)}
 )
 """What does so in place of an operator."""

@@ -257,7 +257,8 @@ class Tape(TorchFunctionMode):
         """Run `func`, and write down what it did."""
         if torch.compiler.is_dynamo_compiling():  # a branch, which will run as one function
             return func(*args, **(kwargs or {}))
-        func = AS_WHEN_RUN.get(func, func)
+        own: Callable[..., object] | None = AS_WHEN_RUN.get(func)
+        func = func if own is None else own
         name = getattr(func, "__name__", "")
         if name == "__get__":  # which changes nothing, and mostly asks for a shape or a type
             result = func(*args, **(kwargs or {}))
