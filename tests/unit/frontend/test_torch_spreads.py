@@ -9,6 +9,9 @@ import torch
 from torch import Tensor, nn
 from two_steps import require_two_steps_of_torch
 
+import sambac
+from sambac.errors import CompileError
+
 _X = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
 _Some = Callable[[Tensor, Tensor], Tensor]
 
@@ -92,3 +95,11 @@ def test_nothing_that_is_selected_twice(least: float) -> None:
         return z[z > 9].log().sum() + y.square().sum()
 
     require_two_steps_of_torch(_Loss(loss), _X)
+
+
+def test_a_mask_that_is_computed_twice_is_refused_with_a_cure() -> None:
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.mse_loss(y[x > 0], x[x > 0])
+
+    with pytest.raises(CompileError, match="let one mask that is computed once select both"):
+        sambac.compile(_Loss(loss), sambac.CompileOptions(train=True), inputs=(_X,))
