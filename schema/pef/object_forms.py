@@ -6,7 +6,7 @@ Nothing of somebody's Python code runs here.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import _lru_cache_wrapper
@@ -33,7 +33,9 @@ from .object_parts import (
     SLOTS,
     VIEWS,
     WAYS,
+    Entries,
     Facet,
+    Hidden,
     Holding,
     has_own_state,
     slots_of,
@@ -45,6 +47,15 @@ _CLOSED = (
     *(Random, Logger, os._Environ),
 )
 """What is not looked into as other objects are."""
+
+_FIXED = (*_CLOSED, ModuleType, local)
+"""What stays of its class, and has the dict of attributes that it was made with."""
+
+_IN_PYTHON = 1 << 9
+"""The flag of classes that are made while a program runs, as those in Python are."""
+
+_KIND, _DICT = Hidden(-2), Hidden(-3)
+"""The keys of the class of an object, and of the dict that has its attributes."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,7 @@ class Forms:
 
     def __init__(self) -> None:
         self._known: dict[type, Form] = {}
+        self._places: dict[type, Holding | None] = {}
 
     def parts_of(self, value: object) -> list[Facet]:
         """Return what `value` holds: items, elements, attributes, and the state of C code."""
@@ -104,6 +116,40 @@ class Forms:
         if form is None:
             form = self._known[kind] = Form.of(kind)
         return form.parts(value)
+
+    def place_of(self, value: object) -> Facet | None:
+        """Return where `value` says what class it is of and which dict has its attributes.
+
+        None of what can have no other ones, as what is of classes of C code.
+        """
+        kind = type(value)
+        if kind not in self._places:
+            in_python = bool(kind.__flags__ & _IN_PYTHON)
+            is_open = in_python and not issubclass(kind, _FIXED)
+            self._places[kind] = _place_of(kind) if is_open else None
+        way = self._places[kind]
+        return None if way is None else Facet(value, way)
+
+
+def _place_of(kind: type) -> Holding:
+    """Return in which way objects of a class have it, and the dict of their attributes."""
+    read = _attributes_of(kind)
+
+    def entries(content: object) -> Entries:
+        now = type(content)
+        attributes = attributes_of(content) if now is not kind else read and read(content)
+        return ((_KIND, now), (_DICT, attributes)) if attributes is not None else ((_KIND, now),)
+
+    return Holding((), entries, _put_back_place)
+
+
+def _put_back_place(content: object, before: Mapping[Any, Any], changed: Iterable[object]) -> None:
+    """Let an object be of its class again, which says where its dict is, and have that dict."""
+    keys = {*changed}
+    if _KIND in keys:
+        vars(object)["__class__"].__set__(content, before[_KIND])
+    if _DICT in keys and _DICT in before:
+        _place_of_attributes(type(content)).__set__(content, before[_DICT])
 
 
 def attributes_of(value: object) -> dict[str, object] | None:
@@ -121,10 +167,15 @@ def _attributes_of(kind: type) -> Callable[[Any], object] | None:
     """Return what reads the attributes of objects of a class, if these have some."""
     if issubclass(kind, (local, ModuleType)):
         return vars
-    places = (vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base))
-    place = next(places, None)
+    place = _place_of_attributes(kind)
     of_c = (GetSetDescriptorType, MemberDescriptorType)  # the latter of SimpleNamespace
     return place.__get__ if isinstance(place, of_c) else None
+
+
+def _place_of_attributes(kind: type) -> Any:
+    """Return what a class says of where its objects have their attributes, if it says so."""
+    places = (vars(base)["__dict__"] for base in kind.__mro__ if "__dict__" in vars(base))
+    return next(places, None)
 
 
 def _is_open(value: object) -> bool:

@@ -320,3 +320,22 @@ WAYS = (
     Holding((SimpleQueue,), lambda content: [(WHOLE, content.qsize())]),
 )
 """Of these an object has one at most, the first that fits; attributes may come on top."""
+
+
+def path_in(path: str, part: Facet, key: object) -> str:
+    """Return what messages call what `part` holds by `key`, if they call the whole `path`."""
+    if isinstance(key, Hidden):
+        return path
+    numbered = is_of(part.content, (list, set))
+    if isinstance(key, str) and key.isidentifier() and not numbered:
+        return f"{path}.{key}" if path else key
+    return f"{path}[{_spelled(key)}]"
+
+
+def _spelled(key: object) -> str:
+    """Return what messages call a key. Others than texts and numbers are not asked.
+
+    Their `__repr__` is somebody's code: that of a tensor computes, which would be recorded with the
+    calls that are looked at.
+    """
+    return repr(key) if type(key) in PLAIN else f"a {type(key).__name__}"

@@ -19,7 +19,7 @@ from types import FunctionType, UnionType
 from typing import Any
 
 from .object_forms import Forms
-from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, Hidden
+from .object_parts import ATTRIBUTES, CLASS, PLAIN, WHOLE, Facet, path_in
 from .reached_code import ReachedCode, is_foreign_file, is_installed, is_of, is_of_toolchain
 
 _ROOM = 1 << 28
@@ -82,7 +82,8 @@ class ObjectSnapshot:
 
     def __init__(self, modules: Iterable[object], is_tensor: Callable[[object], bool]) -> None:
         self._is_tensor = is_tensor
-        self._parts_of = Forms().parts_of
+        forms = Forms()
+        self._parts_of, self._place_of = forms.parts_of, forms.place_of
         self._containers: list[Container] = []
         self._held: dict[tuple[int, int], Mapping[Any, object]] = {}
         self._pending: deque[tuple[str, object, Standing]] = deque()
@@ -96,6 +97,7 @@ class ObjectSnapshot:
         modules = [*modules]
         self._roots = _roots_of(modules)
         for module in modules:
+            self._add_place(type(module).__name__, module, _OF_MODULE)
             self._add(type(module).__name__, Facet(vars(module), ATTRIBUTES), _OF_MODULE)
         self._follow_all()
         roots = [*map(type, modules), *chain.from_iterable(map(_attached, modules))]
@@ -199,7 +201,7 @@ class ObjectSnapshot:
                 held = self._held.get(_identity(one))
                 held, holds = one.entries() if held is None else held, other.entries()
                 for key in reversed({**held, **holds}):
-                    inner = _path_in(at, other, key)
+                    inner = path_in(at, other, key)
                     pending.append((inner, held.get(key, self), holds.get(key, self)))
 
     def found(self, kinds: type | UnionType) -> list[object]:
@@ -311,6 +313,13 @@ class ObjectSnapshot:
             if type(value) not in PLAIN:  # of which there may be many
                 self._pending.append((_path(container, key), value, standing))
 
+    def _add_place(self, path: str, value: object, standing: Standing) -> None:
+        """Look at what class `value` is of, and at where its attributes are; these are others."""
+        place = self._place_of(value)
+        if place is not None and _identity(place) not in self._held:
+            self._held[_identity(place)] = before = place.entries()
+            self._containers.append(Container(path, place, before, standing))
+
     def _follow_all(self) -> None:
         """Follow what waits, and what it leads to, the shortest paths first."""
         while self._pending:
@@ -325,6 +334,7 @@ class ObjectSnapshot:
                 self._add_function(value)
         elif parts := self._parts_of(value):
             self._met.append(type(value))
+            self._add_place(path, value, standing)
             for part in parts:
                 indirect = standing.direct and part.way.kinds == ()
                 self._add(path, part, replace(standing, direct=False) if indirect else standing)
@@ -378,22 +388,4 @@ def _leads_nowhere(value: object) -> bool:
 
 
 def _path(container: Container, key: object) -> str:
-    return _path_in(container.path, container.part, key)
-
-
-def _path_in(path: str, part: Facet, key: object) -> str:
-    if isinstance(key, Hidden):
-        return path
-    numbered = is_of(part.content, (list, set))
-    if isinstance(key, str) and key.isidentifier() and not numbered:
-        return f"{path}.{key}" if path else key
-    return f"{path}[{_spelled(key)}]"
-
-
-def _spelled(key: object) -> str:
-    """Return what messages call a key. Others than texts and numbers are not asked.
-
-    Their `__repr__` is somebody's code: that of a tensor computes, which would be recorded with the
-    calls that are looked at.
-    """
-    return repr(key) if type(key) in PLAIN else f"a {type(key).__name__}"
+    return path_in(container.path, container.part, key)

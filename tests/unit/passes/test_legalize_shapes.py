@@ -43,6 +43,38 @@ def test_shapes_flow_through_constants(legalized: Legalized) -> None:
     assert shapes(model)["z"] == "FLOAT [6,4]"
 
 
+@pytest.mark.parametrize("axes", ["-1", "-1, 1"])
+def test_axes_that_are_reshaped_constants_are_known(legalized: Legalized, axes: str) -> None:
+    """So PyTorch's exporter writes them, where it does not optimize."""
+    model = legalized(
+        f"""<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2,3,4] x, float[1,3,4] v) => (y) {{
+          axes = Constant <value_ints: ints = [{axes}]> ()
+          sizes = Constant <value_ints: ints = [-1]> ()
+          named = Reshape (axes, sizes)
+          again = Reshape (named, sizes)
+          norm = ReduceL2 <keepdims = 1> (v, again)
+          w = Mul (v, norm)
+          y = Conv (x, w)
+        }}"""
+    )
+    assert shapes(model)["w"] == "FLOAT [1,3,4]"
+    assert [node.op_type for node in model.graph] == ["ReduceL2", "Mul", "Conv"]
+
+
+def test_reshaped_constants_stay_where_they_are_results(legalized: Legalized) -> None:
+    model = legalized(
+        """<ir_version: 8, opset_import: ["" : 18]>
+        g (float[2] x, int64[1] open) => (y, int64[2,1] z, w) <int64[2] both = {2, 1}> {
+          one = Constant <value_float: float = 1.0> ()
+          z = Reshape (both, both)
+          w = Reshape (both, open)
+          y = Add (x, one)
+        }"""
+    )
+    assert sorted(node.op_type for node in model.graph) == ["Add", "Reshape", "Reshape"]
+
+
 def test_data_dependent_sizes_are_unknown(legalized: Legalized) -> None:
     model = legalized(
         """<ir_version: 8, opset_import: ["" : 17]>

@@ -70,9 +70,16 @@ _CURES = (
     (
         re.compile(
             r"Pending unbacked symbols|have been constant, but got \S*u\d"
-            r"|data-dependent expression (?:Eq|Ne)\((?:\d+\*u\d+, 0|u\d+, u\d+)\)"
+            r"|data-dependent expression (?:Eq|Ne)\(\d+\*u\d+, 0\)"
         ),
         _SIZES_OF_VALUES,
+    ),
+    (
+        re.compile(r"data-dependent expression (?:Eq|Ne)\(u\d+, u\d+\)"),
+        (
+            f"{_SIZES_OF_VALUES}; for two sizes to be the same, let one mask that is computed once "
+            "select both (m = x > 0, then x[m] and y[m])"
+        ),
     ),
     (
         re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),

@@ -12,7 +12,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 _aten = torch.ops.aten
-_DROPOUT, _LIFTED = _aten.dropout.default, _aten.lift_fresh_copy.default
+_DROPOUT, _LIFT = _aten.dropout.default, _aten.lift.default
+_COPYING = (_aten.lift_fresh_copy.default, _aten.native_dropout.default)
+"""Operators whose results have memory of their own, though descriptions of them may share it."""
+
 _NORMALIZE = (_aten.batch_norm.default, _aten.instance_norm.default)
 
 
@@ -63,11 +66,13 @@ def base_of(node: fx.Node) -> fx.Node:
     return node
 
 
-def undropped(node: fx.Node) -> fx.Node | None:
-    """Return the tensor that `node` gives as it is, if it is a dropout that drops nothing.
+def given_as_it_is(node: fx.Node) -> fx.Node | None:
+    """Return the tensor that `node` gives as it is, if it lifts, or is dropout that drops nothing.
 
     Recordings have a copy there, and PyTorch the tensor itself.
     """
+    if node.target is _LIFT:
+        return node.all_input_nodes[0]
     if node.target is not _DROPOUT:
         return None
     given = {**dict(zip(("input", "p", "train"), node.args, strict=False)), **node.kwargs}
@@ -76,8 +81,8 @@ def undropped(node: fx.Node) -> fx.Node | None:
 
 def viewed_unsaid(node: fx.Node) -> fx.Node | None:
     """Return the tensor whose memory an operator's result has, if its schema does not say so."""
-    if not isinstance(node.target, OpOverload) or node.target is _LIFTED:
-        return None  # a number that code has: a recording lets it be the constant
+    if not isinstance(node.target, OpOverload) or node.target in _COPYING:
+        return None  # for a number that code has, a recording lets it be the constant
     if viewed(node) is not None:
         return None
     shared = memories(node)

@@ -24,6 +24,8 @@ _READERS: Mapping[str, Callable[[ir.Attr], ir.TensorProtocol]] = {
     "value_strings": lambda attr: _strings(attr.as_strings(), (len(attr.as_strings()),)),
 }
 
+_WHOLE = (ir.DataType.INT32, ir.DataType.INT64)
+
 
 @dataclass(frozen=True)
 class LiftConstants(Pass):
@@ -32,6 +34,9 @@ class LiftConstants(Pass):
     Initializers of subgraphs that are weights move to the main graph, since only its initializers
     have content of their own in the executable; literals stay where they are read, and so does
     an initializer that is itself the output of its subgraph.
+
+    A whole number that is reshaped is one, too: so PyTorch's exporter writes the axes of
+    reductions, without which nobody knows the shapes of these.
     """
 
     name: ClassVar[str] = "lift_constants"
@@ -44,7 +49,10 @@ class LiftConstants(Pass):
             constants = [node for node in graph if _is_constant(node)]
             for node in constants:
                 _lift(graph, node)
-            modified |= bool(constants)
+            reshaped = [
+                node for node in [*graph] if _is_reshaped(node) and _lift_reshaped(graph, node)
+            ]
+            modified |= bool(constants or reshaped)
             if graph is not model.graph:
                 modified |= _move_weights(graph, model.graph)
         return ir.passes.PassResult(model, modified=modified)
@@ -54,12 +62,41 @@ def _is_constant(node: ir.Node) -> bool:
     return node.domain == "" and node.op_type == "Constant"
 
 
+def _is_reshaped(node: ir.Node) -> bool:
+    is_public = any(value.is_graph_output() for value in node.outputs)
+    return node.domain == "" and node.op_type == "Reshape" and not is_public
+
+
+def _lift_reshaped(graph: ir.Graph, node: ir.Node) -> bool:
+    """Do so with whole numbers that are reshaped, if `node` does; return whether it does."""
+    found = [None if value is None else _fixed_literal(value) for value in node.inputs]
+    data, sizes = found if len(found) == len(("data", "shape")) else (None, None)
+    if data is None or sizes is None or 0 in sizes:  # which may stand for a size of `data`
+        return False
+    try:
+        content = data.reshape(sizes.tolist())
+    except (TypeError, ValueError):  # what it is told of later, with its shapes
+        return False
+    _replace(graph, node, ir.Tensor(content))
+    return True
+
+
+def _fixed_literal(value: ir.Value) -> np.ndarray | None:
+    """Return the elements of `value`, if it is whole numbers that are the same in every run."""
+    tensor = None if value.is_graph_input() else value.const_value
+    if tensor is None or tensor.dtype not in _WHOLE or not is_literal(tensor):
+        return None
+    return tensor.numpy()
+
+
 def _lift(graph: ir.Graph, node: ir.Node) -> None:
+    _replace(graph, node, _content(node))
+
+
+def _replace(graph: ir.Graph, node: ir.Node, tensor: ir.TensorProtocol) -> None:
     output = node.outputs[0]
-    name = str(output.name)
-    tensor = _content(node)
     value = ir.Value(
-        name=name,
+        name=str(output.name),
         type=ir.TensorType(tensor.dtype),
         shape=ir.Shape(tensor.shape.numpy()),
         const_value=tensor,

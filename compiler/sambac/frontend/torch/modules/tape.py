@@ -24,6 +24,8 @@ from pef.object_parts import PLAIN
 from pef.reached_code import is_of
 from sambac.frontend.torch.errors import OTHERS
 
+from .own_results import AS_WHEN_RUN
+
 Call: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
 Settings: TypeAlias = Hashable
 """What a function is given, of tensors their types, shapes and places alone."""
@@ -255,6 +257,8 @@ class Tape(TorchFunctionMode):
         """Run `func`, and write down what it did."""
         if torch.compiler.is_dynamo_compiling():  # a branch, which will run as one function
             return func(*args, **(kwargs or {}))
+        own: Callable[..., object] | None = AS_WHEN_RUN.get(func)
+        func = func if own is None else own
         name = getattr(func, "__name__", "")
         if name == "__get__":  # which changes nothing, and mostly asks for a shape or a type
             result = func(*args, **(kwargs or {}))

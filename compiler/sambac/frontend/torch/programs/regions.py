@@ -26,8 +26,8 @@ from torch.export import ExportedProgram
 
 from sambac.errors import CompileError
 from sambac.frontend.torch.memory_of_nodes import (
+    given_as_it_is,
     memories,
-    undropped,
     viewed_unsaid,
     written_by,
     written_in_lists,
@@ -48,6 +48,7 @@ from .writes import (
 _REGION = torch.ops.higher_order.wrap_with_set_grad_enabled
 _DETACH_IN_PLACE = torch.ops.aten.detach_.default
 _BROADCAST = torch.ops.aten.broadcast_tensors.default
+_NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
 _CHUNK = torch.ops.aten.unsafe_chunk.default
 
 
@@ -153,15 +154,26 @@ def _share_memory(graph: fx.Graph) -> None:
     `CompileError` for what gives a view and stays one operator: of values alone, nobody could tell
     what else has changed.
     """
-    for node in graph.nodes:
-        if (source := undropped(node)) is not None:
+    for node in tuple(graph.nodes):
+        if (source := given_as_it_is(node)) is not None:
             _be(node, source)
+        elif node.target is _NATIVE_DROPOUT:
+            _take_copy(graph, node)
     written: set[int] = set()
     for node in reversed(graph.nodes):
         source = None if written.isdisjoint(memories(node)) else viewed_unsaid(node)
         if source is not None:
             _be(node, source)
         written.update(*map(memories, (*written_by(node), *written_in_lists(node))))
+
+
+def _take_copy(graph: fx.Graph, node: fx.Node) -> None:
+    """Let what drops nothing give a tensor of its own, as in PyTorch, not what it takes."""
+    source = node.all_input_nodes[0]
+    with graph.inserting_before(node):
+        copy = graph.call_function(torch.ops.aten.clone.default, (source,))
+    copy.meta = noted(source, **{GRADIENTS: has_gradients(node)})
+    node.replace_input_with(source, copy)
 
 
 def _be(node: fx.Node, source: fx.Node) -> None:

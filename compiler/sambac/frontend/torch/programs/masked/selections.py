@@ -25,9 +25,11 @@ from sambac.frontend.torch.programs.writes import noted
 
 from .element_losses import AVERAGE, LOSSES, is_of_elements, is_reduced, reduction_of
 from .masks import name_masks
+from .nested import select_at_once
 from .putting import Put, putter
 from .rows import ALIKE
 from .selected_rows import keep_rows
+from .spreads import spread_out
 
 _aten = torch.ops.aten
 _INDEX, _PUT, _SIZE = _aten.index.Tensor, _aten.index_put.default, _aten.sym_size.int
@@ -60,12 +62,17 @@ def keep_sizes(program: ExportedProgram, *, training: bool) -> None:
         return
     _leave_out_broadcasts(graph)
     _take_apart(graph)
-    for masks in _masks(graph):
-        found = _selection(graph, masks)
-        if found is not None:
-            _rewrite(graph, found, training=training)
-        elif training:
-            keep_rows(graph, masks)
+    rounds = 1
+    if training:
+        rounds += select_at_once(graph)
+        spread_out(graph)
+    for _ in range(rounds):  # masks of what is put back become such of known sizes
+        for masks in _masks(graph):
+            found = _selection(graph, masks)
+            if found is not None:
+                _rewrite(graph, found, training=training)
+            elif training:
+                keep_rows(graph, masks)
 
 
 def _leave_out_broadcasts(graph: fx.Graph) -> None:
