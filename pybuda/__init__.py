@@ -22,7 +22,7 @@ from .config import (
 )
 from .cpu_device import CPUDevice
 from .device import Device
-from .errors import OF_MODULE, PyBudaError, refuse
+from .errors import OF_MODULE, PyBudaError, answer_for, refuse
 from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
 from .optimizers import LAMB, LARS, SGD, Adam, AdamW
@@ -92,6 +92,8 @@ def detect_available_devices() -> list[BackendDevice]:
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
 for _each in (*_OTHERS, _pipeline, _here):
     tell(_each, __name__, require_kinds)
+for _each in (*_OTHERS, op, pybudaglobal):
+    answer_for(_each)
 tell(DrivenTTDevice, __name__, require_kinds)
 configure_mixed_precision = config.compiler().configure_mixed_precision  # now that it is told
 config.configure_mixed_precision = configure_mixed_precision

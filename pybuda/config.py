@@ -220,13 +220,17 @@ class CompilerConfig(NumberConfig):
         """Let the first of these operators that runs begin a section on the device's next chip."""
         self._chip_breaks = (*self._chip_breaks, _break(op_names))
 
+    def know_with(self, other: CompilerConfig) -> None:
+        """Know from now on the operators that `other` does: some devices are compiled by this."""
+        self._known = other._known
+
     def tell_idle(self) -> None:
         """Warn of names and predicates that were given, and that fit no operator so far."""
         chosen = [each for found in (*self._breaks, *self._chip_breaks) for each in found]
         names = [
             each for each in (*chosen, *self.op_intermediates_to_save) if isinstance(each, str)
         ]
-        predicates = [str(each) for each in chosen if not isinstance(each, str)]
+        predicates = [each for each in chosen if not isinstance(each, str)]
         patterns = [rule.name for rule in self._rules if rule.name]
         self._known.tell(names, patterns, predicates)
         self._known.tell_rules(rule for rule in self._rules if not rule.name)

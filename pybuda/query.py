@@ -14,24 +14,32 @@ def name_regex(pattern: str) -> NodePredicateBuilder:
     """Return what holds for operators whose whole name fits `pattern`."""
     found = _compiled(pattern)
     return NodePredicateBuilder(
-        lambda node: found.fullmatch(node.name) is not None, f"name_regex({pattern!r})"
+        lambda node: found.fullmatch(node.name) is not None,
+        f"name_regex({pattern!r})",
+        (pattern,),
     )
 
 
 def layer_regex(pattern: str) -> NodePredicateBuilder:
     """Return what holds for operators in a module, itself, whose whole name fits `pattern`."""
-    inside = name_regex(rf"(?:{pattern})\.[^.]*")
-    return NodePredicateBuilder(inside.holds, f"layer_regex({pattern!r})")
+    inside = name_regex(rf"(?:{_compiled(pattern).pattern})\.[^.]*")
+    return NodePredicateBuilder(inside.holds, f"layer_regex({pattern!r})", (pattern,))
 
 
 def op_type(kind: str) -> NodePredicateBuilder:
     """Return what holds for operators of a type, such as `matmul`, or `reduce_sum`."""
-    return NodePredicateBuilder(lambda node: node.op_type == kind, f"op_type({kind!r})")
+    if not isinstance(kind, str):
+        raise PyBudaError(f"{shown(kind)} is no type of operators, such as 'matmul'")
+    return NodePredicateBuilder(
+        lambda node: node.op_type == kind, f"op_type({kind!r})", (re.escape(kind),)
+    )
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
     """Return a pattern to compare with. Raises `PyBudaError` for what is none."""
+    if not isinstance(pattern, str):
+        raise PyBudaError(f"{shown(pattern)} is no regular expression: it is no text")
     try:
         return re.compile(pattern)
-    except (re.error, TypeError) as error:
+    except re.error as error:
         raise PyBudaError(f"{shown(pattern)} is no regular expression: {error}") from error

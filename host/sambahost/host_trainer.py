@@ -137,13 +137,21 @@ class HostTrainer:
             parameter.grad = None
 
     def optimize(self) -> None:
-        """Update the parameters. Without an optimizer, warn."""
-        if self._request.optimizer is not None:
-            self._request.optimizer.step()
+        """Update the parameters. Without an optimizer, or without any gradient, warn."""
+        optimizer, device = self._request.optimizer, f"device '{self._request.device}'"
+        if optimizer is not None:
+            steps = [item for group in optimizer.param_groups for item in group["params"]]
+            train = [item for item in steps if item.requires_grad]
+            if train and all(item.grad is None for item in train):
+                warn(
+                    f"{device} steps its optimizer, and no parameter has a gradient: they stay as "
+                    "they are; a backward pass comes first"
+                )
+            optimizer.step()
         elif any(parameter.requires_grad for parameter in self._request.parameters.values()):
             warn(
-                f"device '{self._request.device}' has no optimizer: its parameters stay as they "
-                "are; give it an optimizer_f"
+                f"{device} has no optimizer: its parameters stay as they are; give it an "
+                "optimizer_f"
             )
 
     def schedule(self) -> None:

@@ -16,24 +16,33 @@ class QueriedNode:
 
 @dataclass(frozen=True)
 class NodePredicateBuilder:
-    """A predicate of operators, which `&`, `|` and `negate` make others of; `says` is what of."""
+    """A predicate of operators, which `&`, `|` and `negate` make others of; `says` is what of.
+
+    `words` are the names and types that it asks for, as a program spells them.
+    """
 
     holds: Callable[[QueriedNode], bool]
     says: str = "a predicate"
+    words: tuple[str, ...] = ()
 
     def __and__(self, other: NodePredicateBuilder) -> NodePredicateBuilder:
         return NodePredicateBuilder(
-            lambda node: self.holds(node) and other.holds(node), f"({self} & {other})"
+            lambda node: self.holds(node) and other.holds(node),
+            f"({self} & {other})",
+            self.words + other.words,
         )
 
     def __or__(self, other: NodePredicateBuilder) -> NodePredicateBuilder:
         return NodePredicateBuilder(
-            lambda node: self.holds(node) or other.holds(node), f"({self} | {other})"
+            lambda node: self.holds(node) or other.holds(node),
+            f"({self} | {other})",
+            self.words + other.words,
         )
 
     def negate(self) -> NodePredicateBuilder:
         """Return what holds where this does not."""
-        return NodePredicateBuilder(lambda node: not self.holds(node), f"{self}.negate()")
+        says = f"{self}.negate()"
+        return NodePredicateBuilder(lambda node: not self.holds(node), says, self.words)
 
     def __str__(self) -> str:
         return self.says
