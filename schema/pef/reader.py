@@ -93,9 +93,16 @@ class PefFile:
         return self.header.segment_base + self._segments[ref.segment].offset + ref.offset
 
     def view(self, ref: DataRef) -> memoryview:
-        """The bytes of `ref`, read-only, not checked. Raises `PefError` if the file is closed."""
+        """The bytes of `ref`, read-only, not checked.
+
+        Raises `PefError` if the file is closed, and if it was cut short since it was opened: to
+        read what is not there any more would end the process.
+        """
         if not self._map:
             raise PefError(f"{self.path} is closed; open it again")
+        mapped = self._map.obj
+        if isinstance(mapped, mmap.mmap) and mapped.size() < len(mapped):
+            raise PefError(f"{self.path} was cut short while it was open; open it again")
         start = self.file_offset(ref)
         return self._map[start : start + ref.size]
 
