@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 import threading
 import warnings
@@ -343,3 +345,10 @@ def test_global_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pybuda.TTDevice("tt0")  # the name is free again
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_device_is_neither_copied_nor_pickled(copies: Callable[[object], object]) -> None:
+    for device in (pybuda.TTDevice("tt0"), pybuda.CPUDevice("cpu0")):
+        with pytest.raises(pybuda.PyBudaError, match=f"device '{device.name}' is not copied or pi"):
+            copies(device)
