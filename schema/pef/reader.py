@@ -18,6 +18,7 @@ from .container import (
     DIGEST_SIZE,
     FORMAT_VERSION,
     LEAF,
+    NO_PEF,
     DataRef,
     Header,
     Piece,
@@ -200,6 +201,13 @@ class PefFile:
         self.close()
 
 
+_HINTS = {
+    **dict.fromkeys((".onnx", ".pt2"), "; sambac compile makes one of it"),
+    ".tti": "; if it is an image of PyBuda's, pybuda.TTDevice.load_image runs it",
+}
+"""What to say besides of other files, by how their names end."""
+
+
 def open(path: str | os.PathLike[str]) -> PefFile:
     """Open a PEF. Raises `PefError` if it is missing, no PEF, of another format or damaged."""
     if told := misfits(path=(path, PATH)):
@@ -208,7 +216,8 @@ def open(path: str | os.PathLike[str]) -> PefFile:
     try:
         return PefFile(path)
     except PefError as error:
-        raise PefError(f"{name} {error}", error.problems) from None
+        hint = _HINTS.get(os.path.splitext(name)[1].lower(), "") if str(error) == NO_PEF else ""
+        raise PefError(f"{name} {error}{hint}", error.problems) from None
     except OSError as error:
         raise PefError(f"{name} cannot be read: {error.strerror or error}") from error
 
