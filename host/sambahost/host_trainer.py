@@ -5,6 +5,7 @@ A pass goes forward, and backward from gradients that come later.
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,12 @@ class HostTrainer:
             raise request.raises(
                 f"the scheduler of device '{request.device}' is a ReduceLROnPlateau, which steps "
                 "by a metric, and no step here has one; step it by hand between runs"
+            )
+        if request.optimizer is not None and not _steps_alone(request.optimizer):
+            raise request.raises(
+                f"the optimizer of device '{request.device}' is of type "
+                f"{type(request.optimizer).__name__}, which steps by a closure that computes the "
+                "loss anew, and no step here has one; take one that steps by gradients"
             )
         self._request = request
         self._passed: deque[HostPass] = deque()
@@ -191,6 +198,15 @@ class HostTrainer:
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
         self._passed.clear()
+
+
+def _steps_alone(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether `step` can be called without arguments."""
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def require_shape(

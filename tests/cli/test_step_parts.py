@@ -256,10 +256,10 @@ def test_an_update_by_gradients_of_zero_is_told(
     program, gradients = tmp_path / "line.pef", tmp_path / "grads.npz"
     accumulating().program().save(program)
     told = sambarun(program, "--sections", "OPT", "--save", tmp_path / "s.safetensors")
-    assert (told.code, told.err) == (
-        0,
+    assert told.code == 0
+    assert told.err == (
         "Note: OPT runs on gradients of zero, as no BCKWD has run: give some with --inputs, or a "
-        "checkpoint that has some with --load.\n",
+        "checkpoint that has some with --load.\n"
     )
     _ok(sambarun(program, "--sections", "OPT", "--load", tmp_path / "s.safetensors"))
     _ok(sambarun(program, "--inputs", batch, "--sections", "FWD,BCKWD", "--output", gradients))

@@ -190,6 +190,18 @@ def test_a_scheduler_that_steps_by_a_metric_is_refused() -> None:
         pybuda.run_training(_sequential=True)
 
 
+def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:
+    device = pybuda.CPUDevice(
+        "cpu0",
+        lambda module: torch.optim.LBFGS(module.parameters()),
+        module=later(nn.Linear(6, 4), "net"),
+    )
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    with pytest.raises(pybuda.PyBudaError, match="'cpu0' is of type LBFGS, which steps by a closu"):
+        pybuda.run_training(_sequential=True)
+
+
 def test_a_module_knows_its_device() -> None:
     module, loss = later(nn.Tanh(), "tanh"), later(nn.MSELoss(), "mse")
     assert module.get_device() is None
