@@ -8,6 +8,7 @@ from typing import NoReturn
 import sambahost  # noqa: F401  # before PyTorch, without which it says what to install
 from pef.arguments import tell
 from pef.misfits import require_kinds
+from sambahost.absent_names import answer_for
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
@@ -22,7 +23,7 @@ from .config import (
 )
 from .cpu_device import CPUDevice
 from .device import Device
-from .errors import OF_MODULE, PyBudaError, answer_for, refuse
+from .errors import OF_MODULE, PyBudaError, refuse
 from .image import TTDeviceImage
 from .module import Module, OnnxModule, PyBudaModule, PyTorchModule, TFModule
 from .optimizers import LAMB, LARS, SGD, Adam, AdamW

@@ -220,10 +220,6 @@ class CompilerConfig(NumberConfig):
         """Let the first of these operators that runs begin a section on the device's next chip."""
         self._chip_breaks = (*self._chip_breaks, _break(op_names))
 
-    def know_with(self, other: CompilerConfig) -> None:
-        """Know from now on the operators that `other` does: some devices are compiled by this."""
-        self._known = other._known
-
     def tell_idle(self) -> None:
         """Warn of names and predicates that were given, and that fit no operator so far."""
         chosen = [each for found in (*self._breaks, *self._chip_breaks) for each in found]

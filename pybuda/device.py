@@ -59,13 +59,6 @@ class Device(Driven):
         """Raise `AttributeError`, which says what there is instead."""
         refuse(type(self).__name__, name, {}, (n for n in dir(type(self)) if n[0] != "_"))
 
-    def __reduce__(self) -> NoReturn:
-        """Raise `PyBudaError`: a device is where its threads are."""
-        raise PyBudaError(
-            f"device '{self.name}' is not copied or pickled: it runs in threads of this process; "
-            "make one in each process that needs one"
-        )
-
     def get_name(self) -> str:
         """Return the name."""
         return self.name

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any, NoReturn
 
 from pef.arguments import shown
@@ -73,13 +72,3 @@ def refuse(owner: str, name: str, absent: Mapping[str, str], known: Iterable[str
     if name in absent:
         raise AttributeError(f"{owner} has no '{name}': {absent[name]}")
     raise AttributeError(f"{owner} has no '{name}'{did_you_mean(name, [*known])}")
-
-
-def answer_for(module: ModuleType) -> None:
-    """Let `module` answer a name that it has not with the one that may be meant."""
-
-    def absent(name: str) -> NoReturn:
-        known = vars(module).get("__all__", vars(module))
-        refuse(module.__name__, name, {}, (each for each in known if each[0] != "_"))
-
-    vars(module).setdefault("__getattr__", absent)

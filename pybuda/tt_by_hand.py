@@ -84,7 +84,7 @@ class DrivenTTDevice(Device):
             self.close()
             asked = compiler() if compiler_cfg is None else compiler_cfg
             self._own_config = None if asked is compiler() else asked
-            asked.know_with(compiler())
+            asked._known = compiler()._known  # names are those of all programs
             if training:
                 wanted = Microbatch.sampled(tuple(targets))
                 found = self.trainer(self._is_first()).prepare(batch, wanted)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
+
+from pef.arguments import shown
+
+Raises: TypeAlias = "Callable[[str], Exception]"
+"""Makes the error of an API that says a sentence."""
 
 
 @dataclass(frozen=True)
@@ -46,3 +53,36 @@ class NodePredicateBuilder:
 
     def __str__(self) -> str:
         return self.says
+
+
+def by_name(pattern: str, raises: Raises) -> NodePredicateBuilder:
+    """Return what holds for operators whose whole name fits `pattern`, else raise an error."""
+    return _fitting(_compiled(pattern, raises), f"name_regex({pattern!r})", pattern)
+
+
+def by_layer(pattern: str, raises: Raises) -> NodePredicateBuilder:
+    """Return what holds for operators in a module, itself, whose whole name fits `pattern`."""
+    inside = rf"(?:{_compiled(pattern, raises).pattern})\.[^.]*"
+    return _fitting(re.compile(inside), f"layer_regex({pattern!r})", pattern)
+
+
+def by_type(kind: str, raises: Raises) -> NodePredicateBuilder:
+    """Return what holds for operators of a type, else raise an error."""
+    if not isinstance(kind, str):
+        raise raises(f"{shown(kind)} is no type of operators, such as 'matmul'")
+    says = f"op_type({kind!r})"
+    return NodePredicateBuilder(lambda node: node.op_type == kind, says, (re.escape(kind),))
+
+
+def _fitting(found: re.Pattern[str], says: str, word: str) -> NodePredicateBuilder:
+    return NodePredicateBuilder(lambda node: found.fullmatch(node.name) is not None, says, (word,))
+
+
+def _compiled(pattern: str, raises: Raises) -> re.Pattern[str]:
+    """Return a pattern to compare with, else raise an error."""
+    if not isinstance(pattern, str):
+        raise raises(f"{shown(pattern)} is no regular expression: it is no text")
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise raises(f"{shown(pattern)} is no regular expression: {error}") from error
