@@ -8,6 +8,7 @@ from typing import NoReturn
 import sambahost  # noqa: F401  # before PyTorch, without which it says what to install
 from pef.arguments import tell
 from pef.misfits import require_kinds
+from sambahost.absent_names import answer_for
 
 from . import config, op, optimizers, pybudaglobal, query, schedulers, torch_schedulers, verify
 from ._C import DataFormat, MathFidelity
@@ -92,6 +93,8 @@ def detect_available_devices() -> list[BackendDevice]:
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
 for _each in (*_OTHERS, _pipeline, _here):
     tell(_each, __name__, require_kinds)
+for _each in (*_OTHERS, op, pybudaglobal):
+    answer_for(_each)
 tell(DrivenTTDevice, __name__, require_kinds)
 configure_mixed_precision = config.compiler().configure_mixed_precision  # now that it is told
 config.configure_mixed_precision = configure_mixed_precision

@@ -72,6 +72,8 @@ def _parameters(part: AnyPart) -> Iterator[tuple[str, Parameter]]:
 def _pattern(chosen: Break, part: AnyPart) -> str:
     """Return a pattern for the operators that begin a section, none where there are none."""
     names: list[str] = []
+    if not all(isinstance(each, str) for each in chosen):
+        compiler()._known.add_types(node.op_type for node in _nodes(part))
     for each in chosen:
         if isinstance(each, str):
             names.append(each)

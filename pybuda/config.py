@@ -226,7 +226,7 @@ class CompilerConfig(NumberConfig):
         names = [
             each for each in (*chosen, *self.op_intermediates_to_save) if isinstance(each, str)
         ]
-        predicates = [str(each) for each in chosen if not isinstance(each, str)]
+        predicates = [each for each in chosen if not isinstance(each, str)]
         patterns = [rule.name for rule in self._rules if rule.name]
         self._known.tell(names, patterns, predicates)
         self._known.tell_rules(rule for rule in self._rules if not rule.name)

@@ -82,7 +82,9 @@ class DrivenTTDevice(Device):
         with current().lock:
             current().stop()
             self.close()
-            self._own_config = None if compiler_cfg is compiler() else compiler_cfg
+            asked = compiler() if compiler_cfg is None else compiler_cfg
+            self._own_config = None if asked is compiler() else asked
+            asked._known = compiler()._known  # names are those of all programs
             if training:
                 wanted = Microbatch.sampled(tuple(targets))
                 found = self.trainer(self._is_first()).prepare(batch, wanted)
@@ -91,6 +93,7 @@ class DrivenTTDevice(Device):
                 given = self.infer(batch)
                 if verified is not None:
                     self.verify(batch, given, verified.rule())
+            asked.tell_idle()
         return self._told(given)
 
     def generate_graph(

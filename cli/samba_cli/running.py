@@ -85,7 +85,8 @@ def run_program(words: Words) -> int:
     values = feeds(needs(seen, calls), seen, words["inputs"], words["inputs_file"])
     more = _beside(executable.program, chosen)
     cursor = begin(executable, words)
-    _write_gradients(executable, values)
+    if not _write_gradients(executable, values) and words["load"] is None:
+        _tell_of_zeros(executable.program, calls)
 
     def run() -> Outputs:
         return executable.run(values, asked, hyperparams=given)
@@ -190,13 +191,30 @@ def _check_targets(words: Words) -> None:
         check_checkpoint(words["save"])
 
 
-def _write_gradients(executable: Executable, values: dict[str, object]) -> None:
-    """Move gradients that the program keeps from `values`, inputs of a run, to its memory."""
-    if is_training(executable.program):
-        from .parts import gradients_kept
+def _write_gradients(executable: Executable, values: dict[str, object]) -> bool:
+    """Move gradients that the program keeps from `values`, inputs of a run, to its memory.
 
-        names = gradients_kept(executable.program).intersection(values)
-        executable.write({name: values.pop(name) for name in sorted(names)})
+    Tell whether there were some.
+    """
+    if not is_training(executable.program):
+        return False
+    from .parts import gradients_kept
+
+    names = gradients_kept(executable.program).intersection(values)
+    executable.write({name: values.pop(name) for name in sorted(names)})
+    return bool(names)
+
+
+def _tell_of_zeros(program: pef.Program, calls: Sequence[int]) -> None:
+    """Say so where optimizers run on gradients that add up over runs, of which none has been."""
+    kept = any(section.type is pef.SectionType.ZEROGRAD for section in program.sections)
+    types = {program.sections[program.schedule[call]].type for call in calls}
+    if kept and pef.SectionType.OPT in types and pef.SectionType.BCKWD not in types:
+        echo(
+            "Note: OPT runs on gradients of zero, as no BCKWD has run: give some with --inputs, or "
+            "a checkpoint that has some with --load.",
+            err=True,
+        )
 
 
 def _beside(program: pef.Program, chosen: Chosen) -> Beside:

@@ -74,6 +74,13 @@ class Driven(ABC):
     def __init__(self) -> None:
         self._answers: queue.Queue[Answer] = queue.Queue()
 
+    def __reduce__(self) -> NoReturn:
+        """Raise an error: a device is where its threads are."""
+        raise self.raises(
+            f"device '{self.name}' is not copied or pickled: it runs in threads of this process; "
+            "make one in each process that needs one"
+        )
+
     def forward(self, loop_count: int) -> None:
         """Run so many microbatches forward on this device alone, and return when it has.
 

@@ -5,6 +5,7 @@ A pass goes forward, and backward from gradients that come later.
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,12 @@ class HostTrainer:
                 f"the scheduler of device '{request.device}' is a ReduceLROnPlateau, which steps "
                 "by a metric, and no step here has one; step it by hand between runs"
             )
+        if request.optimizer is not None and not _steps_alone(request.optimizer):
+            raise request.raises(
+                f"the optimizer of device '{request.device}' is of type "
+                f"{type(request.optimizer).__name__}, which steps by a closure that computes the "
+                "loss anew, and no step here has one; take one that steps by gradients"
+            )
         self._request = request
         self._passed: deque[HostPass] = deque()
 
@@ -137,13 +144,21 @@ class HostTrainer:
             parameter.grad = None
 
     def optimize(self) -> None:
-        """Update the parameters. Without an optimizer, warn."""
-        if self._request.optimizer is not None:
-            self._request.optimizer.step()
+        """Update the parameters. Without an optimizer, or without any gradient, warn."""
+        optimizer, device = self._request.optimizer, f"device '{self._request.device}'"
+        if optimizer is not None:
+            steps = [item for group in optimizer.param_groups for item in group["params"]]
+            train = [item for item in steps if item.requires_grad]
+            if train and all(item.grad is None for item in train):
+                warn(
+                    f"{device} steps its optimizer, and no parameter has a gradient: they stay as "
+                    "they are; a backward pass comes first"
+                )
+            optimizer.step()
         elif any(parameter.requires_grad for parameter in self._request.parameters.values()):
             warn(
-                f"device '{self._request.device}' has no optimizer: its parameters stay as they "
-                "are; give it an optimizer_f"
+                f"{device} has no optimizer: its parameters stay as they are; give it an "
+                "optimizer_f"
             )
 
     def schedule(self) -> None:
@@ -183,6 +198,15 @@ class HostTrainer:
     def begin(self) -> None:
         """Forget forward passes whose backward passes have not come."""
         self._passed.clear()
+
+
+def _steps_alone(optimizer: torch.optim.Optimizer) -> bool:
+    """Tell whether `step` can be called without arguments."""
+    try:
+        inspect.signature(optimizer.step).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def require_shape(

@@ -12,6 +12,7 @@ from sambac import NumberRule
 
 from .compiled_step import AnyPart
 from .onnx_part import OnnxPart
+from .predicates import NodePredicateBuilder
 
 
 class KnownOperators:
@@ -19,6 +20,7 @@ class KnownOperators:
 
     def __init__(self) -> None:
         self._names: set[str] = set()
+        self._types: set[str] = set()
         self._held: set[str] = set()
         self._told: set[str] = set()
         self._idle_rules: dict[str, bool] = {}
@@ -44,12 +46,19 @@ class KnownOperators:
             self.add(operator.name for group in section.groups for operator in group.operators)
         self.add(symbol.name for symbol in program.symbols)
 
+    def add_types(self, types: Iterable[str]) -> None:
+        """Take types of operators into account, which predicates ask for."""
+        self._types.update(types)
+
     def add_held(self, predicate: str) -> None:
         """Take into account that a predicate, which this spells, holds for an operator."""
         self._held.add(predicate)
 
     def tell(
-        self, names: Iterable[str], patterns: Iterable[str], predicates: Iterable[str] = ()
+        self,
+        names: Iterable[str],
+        patterns: Iterable[str],
+        predicates: Iterable[NodePredicateBuilder] = (),
     ) -> None:
         """Warn, once each, of names that no operator has and patterns that fit none, all at once.
 
@@ -64,11 +73,25 @@ class KnownOperators:
             if words not in self._told
             if not any(map(re.compile(pattern).fullmatch, self._names))
         ]
-        spelt = dict.fromkeys(predicates)
-        idle += [each for each in spelt if each not in self._told and each not in self._held]
+        spelt = {str(each): each for each in predicates}
+        idle += [
+            f"{said}{self._meant(each.words)}"
+            for said, each in spelt.items()
+            if said not in self._told and said not in self._held
+        ]
         self._told.update(asked, spelt)
         if idle:
             warn(f"no operator that was compiled fits {', '.join(idle)}; it has no effect")
+
+    def _meant(self, words: Iterable[str]) -> str:
+        """Return a hint for the first word of a predicate that no name and no type fits."""
+        known = sorted(self._types | self._names)
+        hints = (
+            did_you_mean(word, known)
+            for word in words
+            if not any(map(re.compile(word).fullmatch, known))
+        )
+        return next(filter(None, hints), "")
 
     def tell_rules(self, rules: Iterable[NumberRule]) -> None:
         """Warn, once each, of rules of numbers that say nothing of any operator so far."""

@@ -102,6 +102,7 @@ class SampleTrainer:
         self._held: Sequence[torch.Tensor] = ()
         self._glance = Glance(())
         self._passed: deque[_Passed] = deque()
+        self._has_gradients = False
         self.changes = 0
 
     def prepare(self, batch: Samples, targets: Samples | None) -> Samples | None:
@@ -127,6 +128,7 @@ class SampleTrainer:
             )
         batch, runs = self._passed.popleft()
         stage, found = self._stage, []
+        self._has_gradients = True
         for index, run in enumerate(runs):
             starts = None if gradients is None else of_sample(gradients, index, stage.outputs)
             found.append(stage.backward(run, starts))
@@ -138,17 +140,21 @@ class SampleTrainer:
             self._stage.zero_gradients()
 
     def optimize(self) -> None:
-        """Update the parameters. Without an optimizer, warn."""
+        """Update the parameters. Without an optimizer, or before any backward pass, warn."""
         rate = self.request.rate()
+        device = f"device '{self.request.device()}'"
         if rate is None:
             if self.parameters():
-                warn(
-                    f"device '{self.request.device()}' has no optimizer: its parameters stay as "
-                    "they are; give it one"
-                )
-        elif self._stage is not None:
+                warn(f"{device} has no optimizer: its parameters stay as they are; give it one")
+            return
+        if not self._has_gradients and self.parameters():
+            warn(
+                f"{device} steps its optimizer before any backward pass: gradients are zero, "
+                "and parameters move by weight decay alone, if at all"
+            )
+        if self._stage is not None:
             self.changes += 1
-            self._watch.tell(f"device '{self.request.device()}'")
+            self._watch.tell(device)
             self._stage.optimize(rate)
 
     def schedule(self) -> None:
@@ -280,7 +286,7 @@ class SampleTrainer:
         """Give back the memory of the device."""
         if self._stage is not None:
             self._stage.close()
-        self._stage, self._find = None, dict
+        self._stage, self._find, self._has_gradients = None, dict, False
 
     def _looks(self) -> object:
         """Return what is another one where the same values could not be written any more."""

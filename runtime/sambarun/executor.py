@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import NoReturn, Self, Unpack
 
 import pef
 from pef.arguments import COUNT, FLAG, NAME, PATH, instance, passing_on, require_known
@@ -299,6 +299,13 @@ class Executable:
             other = Executable(self._image, self._link, self._host.reducer)
             other._take_from(workspace, self._host)
         return other
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: it is not copied, and goes to no other process."""
+        raise TypeError(
+            "an Executable is not copied or pickled: clone() makes another one in this process, "
+            "and another process loads the PEF itself, by its path"
+        )
 
     def close(self) -> None:
         """Give back memory and sessions. Does nothing if already closed, or in a forked process."""

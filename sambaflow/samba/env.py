@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from sambaflow.logging import samba_logger
+from sambaflow.submodules import on_demand
 
 __all__ = [
     "disable_sgd_stoc",
@@ -12,6 +13,8 @@ __all__ = [
     "enable_conv_grad_accum_stoc",
     "use_mock_samba_runtime",
 ]
+
+__getattr__ = on_demand(__name__)  # says which name may be meant
 
 _MOCK = "SAMBA_MOCK_RUNTIME"
 

@@ -13,8 +13,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from sambaflow.samba.arguments.checked import checked
+from sambaflow.submodules import on_demand
 
 __all__ = ["sn_gather", "sn_multinomial", "sn_scatter"]
+
+__getattr__ = on_demand(__name__)  # says which name may be meant
 
 _ACCUMULATES = {"kUpdate": False, "kAdd": True}
 """What a scattered slice does: it replaces the values it meets, or is added to them."""

@@ -50,6 +50,10 @@ def leaves(size: int) -> int:
     return -(-size // LEAF)
 
 
+NO_PEF = "is not a PEF file"
+"""What is said of a file that is something else, or nothing."""
+
+
 class Header(NamedTuple):
     """The header of a PEF. Sizes and positions in bytes; `version` is (major, minor)."""
 
@@ -119,12 +123,12 @@ def finish_head(flatbuffer: bytes | bytearray | memoryview, segments_size: int) 
 def parse_header(file: memoryview) -> Header:
     """The header of a whole mapped file, proven to fit it. Raises `PefError`."""
     if bytes(file[4:HEADER_AT]) != IDENTIFIER or len(file) < HEADER_AT + _FIELDS.size:
-        raise PefError("is not a PEF file")
+        raise PefError(NO_PEF)
     magic, length, major, minor, metadata, base, total, digest = _FIELDS.unpack_from(
         file, HEADER_AT
     )
     if magic != MAGIC:
-        raise PefError("is not a PEF file")
+        raise PefError(NO_PEF)
     header = Header((major, minor), length, metadata, base, total, digest)
     if major != FORMAT_VERSION[0]:
         raise PefError(version_text(header.version))

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NoReturn
 
 from .container import DataRef, Segment
 from .costs import DeviceNumber, Estimate
@@ -273,6 +273,13 @@ class Program:
         counted = ", ".join(plural(len(found), word) for word, found in rows)
         name = name_text(self.producer.source) if self.producer.source else "a model"
         return f"<pef.Program {name} for {name_text(self.arch)}: {counted}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Raise `TypeError`: what it holds may lie in a file that is mapped."""
+        raise TypeError(
+            "a pef.Program is not copied or pickled, as nothing changes it: save(path) it, and "
+            "give another process the path"
+        )
 
     _repr_html_: ClassVar[Callable[[Program], str]]
     """What notebooks show. `pef` has it, as all of a report stands behind it."""

@@ -18,6 +18,7 @@ from .container import (
     DIGEST_SIZE,
     FORMAT_VERSION,
     LEAF,
+    NO_PEF,
     DataRef,
     Header,
     Piece,
@@ -93,9 +94,16 @@ class PefFile:
         return self.header.segment_base + self._segments[ref.segment].offset + ref.offset
 
     def view(self, ref: DataRef) -> memoryview:
-        """The bytes of `ref`, read-only, not checked. Raises `PefError` if the file is closed."""
+        """The bytes of `ref`, read-only, not checked.
+
+        Raises `PefError` if the file is closed, and if it was cut short since it was opened: to
+        read what is not there any more would end the process.
+        """
         if not self._map:
             raise PefError(f"{self.path} is closed; open it again")
+        mapped = self._map.obj
+        if isinstance(mapped, mmap.mmap) and mapped.size() < len(mapped):
+            raise PefError(f"{self.path} was cut short while it was open; open it again")
         start = self.file_offset(ref)
         return self._map[start : start + ref.size]
 
@@ -193,6 +201,13 @@ class PefFile:
         self.close()
 
 
+_HINTS = {
+    **dict.fromkeys((".onnx", ".pt2"), "; sambac compile makes one of it"),
+    ".tti": "; if it is an image of PyBuda's, pybuda.TTDevice.load_image runs it",
+}
+"""What to say besides of other files, by how their names end."""
+
+
 def open(path: str | os.PathLike[str]) -> PefFile:
     """Open a PEF. Raises `PefError` if it is missing, no PEF, of another format or damaged."""
     if told := misfits(path=(path, PATH)):
@@ -201,7 +216,8 @@ def open(path: str | os.PathLike[str]) -> PefFile:
     try:
         return PefFile(path)
     except PefError as error:
-        raise PefError(f"{name} {error}", error.problems) from None
+        hint = _HINTS.get(os.path.splitext(name)[1].lower(), "") if str(error) == NO_PEF else ""
+        raise PefError(f"{name} {error}{hint}", error.problems) from None
     except OSError as error:
         raise PefError(f"{name} cannot be read: {error.strerror or error}") from error
 

@@ -31,10 +31,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def _outside(frame: FrameType) -> FrameType:
-    while frame.f_back is not None and _is_inside(frame):
+    while frame.f_back is not None and is_inside(frame):
         frame = frame.f_back
     return frame
 
 
-def _is_inside(frame: FrameType) -> bool:
+def is_inside(frame: FrameType) -> bool:
+    """Tell whether what runs in `frame` is the toolchain's own, or called on the way there."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] in _INSIDE

@@ -247,3 +247,21 @@ def test_gradients_are_clipped_between_parts_as_in_a_step(
     _assert_equal(whole, parts)
     told = sambarun(program, "--inputs", found["gradients"], "--sections", "OPT")
     assert (told.code, "OPT runs without GRADNORM, which clips gradients" in told.err) == (0, True)
+
+
+def test_an_update_by_gradients_of_zero_is_told(
+    sambarun: Callable, batch: Path, tmp_path: Path
+) -> None:
+    """Where gradients add up over runs they are there before any backward pass, as zeros."""
+    program, gradients = tmp_path / "line.pef", tmp_path / "grads.npz"
+    accumulating().program().save(program)
+    told = sambarun(program, "--sections", "OPT", "--save", tmp_path / "s.safetensors")
+    assert told.code == 0
+    assert told.err == (
+        "Note: OPT runs on gradients of zero, as no BCKWD has run: give some with --inputs, or a "
+        "checkpoint that has some with --load.\n"
+    )
+    _ok(sambarun(program, "--sections", "OPT", "--load", tmp_path / "s.safetensors"))
+    _ok(sambarun(program, "--inputs", batch, "--sections", "FWD,BCKWD", "--output", gradients))
+    _ok(sambarun(program, "--sections", "OPT", "--inputs", gradients))
+    _ok(sambarun(program, "--inputs", batch))

@@ -236,8 +236,8 @@ def test_names_that_no_operator_has_are_told_once_all_devices_are_compiled(train
     told = [str(each.message) for each in found]
     wanted = [
         "'weighs', 'layer.0.squosh' (did you mean 'layer.0.squash'?)",
-        "'product' (did you mean 'product.weights'?), op_type('tanhh')",
-        "(name_regex('2') | op_type('gelu')); it has no effect",
+        "'product' (did you mean 'product.weights'?), op_type('tanhh') (did you mean 'tanh'?)",
+        "(name_regex('2') | op_type('gelu')) (did you mean 'relu'?); it has no effect",
     ]
     assert [each for each in told if IDLE in each] == [f"{IDLE} {', '.join(wanted)}"]
     only = [each for each in told if "nothing is saved" in each]

@@ -9,6 +9,7 @@ from pybuda_runs import evaluated, later, near, tanh
 from torch import nn
 
 import pybuda
+import sambac
 from pybuda import DataFormat
 
 PREPARED: list[str] = []
@@ -279,3 +280,11 @@ class Named(pybuda.PyBudaModule):
 class Doubled(pybuda.PyBudaModule):
     def forward(self, x: pybuda.Tensor) -> pybuda.Tensor:
         return pybuda.op.Add("again", x, x)
+
+
+def test_what_does_not_fit_a_module_is_not_told_at_a_line_of_the_toolchain() -> None:
+    module = pybuda.PyTorchModule("layer", torch.nn.Linear(4, 3))
+    with pytest.raises(sambac.CompileError, match=r"^Linear cannot be exported: a and b must have"):
+        module.run(torch.ones(2, 5))
+    with pytest.raises(sambac.CompileError, match=r"^Linear cannot be exported: .* 'inpt'"):
+        pybuda.run_inference(module, inputs=[{"inpt": torch.ones(2, 4)}])

@@ -94,6 +94,8 @@ def test_checkpoints_go_to_the_queue_that_a_program_brings() -> None:
     device.place_loss_module(later(nn.MSELoss(), "mse"))
     push(batches(1), device)
     assert pybuda.initialize_pipeline(training=True, checkpoint_queue=own) is own
+    pybuda.run_forward()
+    pybuda.run_backward(zero_grad=True)
     pybuda.run_optimizer(checkpoint=True)
     (found,) = own.get(timeout=WAIT)
     assert "0.weight" in found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 import re
 import threading
 import warnings
@@ -188,6 +190,18 @@ def test_a_scheduler_that_steps_by_a_metric_is_refused() -> None:
         pybuda.run_training(_sequential=True)
 
 
+def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:
+    device = pybuda.CPUDevice(
+        "cpu0",
+        lambda module: torch.optim.LBFGS(module.parameters()),
+        module=later(nn.Linear(6, 4), "net"),
+    )
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    with pytest.raises(pybuda.PyBudaError, match="'cpu0' is of type LBFGS, which steps by a closu"):
+        pybuda.run_training(_sequential=True)
+
+
 def test_a_module_knows_its_device() -> None:
     module, loss = later(nn.Tanh(), "tanh"), later(nn.MSELoss(), "mse")
     assert module.get_device() is None
@@ -343,3 +357,10 @@ def test_global_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pybuda.TTDevice("tt0")  # the name is free again
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_device_is_neither_copied_nor_pickled(copies: Callable[[object], object]) -> None:
+    for device in (pybuda.TTDevice("tt0"), pybuda.CPUDevice("cpu0")):
+        with pytest.raises(pybuda.PyBudaError, match=f"device '{device.name}' is not copied or pi"):
+            copies(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import warnings
 
 import pytest
 import torch
@@ -187,6 +188,30 @@ def test_weights_are_updated_of_a_device_that_is_not_compiled_yet(writes_later: 
     pybuda.run_optimizer()
     twin.step([(inputs, targets)])
     near(pybuda.get_parameter_checkpoint(last)[0]["bias"].value(), twin.named()["1.bias"], 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("tt", "'only' steps its optimizer before any backward pass: gradients are zero"),
+        ("cpu", "'only' steps its optimizer, and no parameter has a gradient: they stay"),
+    ],
+)
+def test_a_step_without_gradients_is_told(kind: str, told: str) -> None:
+    pairs, device = batches(1), on(kind, "only", perceptron())
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(pairs, device)
+    pybuda.initialize_pipeline(training=True)
+    before = pybuda.get_parameter_checkpoint(device)
+    pybuda.run_forward(_sequential=True)
+    with pytest.warns(UserWarning, match=told):
+        pybuda.run_optimizer(_sequential=True)
+    for found, was in zip(pybuda.get_parameter_checkpoint(device), before, strict=True):
+        assert all(torch.equal(found[name].value(), was[name].value()) for name in was)
+    pybuda.run_backward(zero_grad=True, _sequential=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pybuda.run_optimizer(_sequential=True)
 
 
 def test_schedulers_of_both_kinds() -> None:

@@ -18,6 +18,10 @@ from sambaflow.samba import utils
         (utils, "compile", ": samba.session.compile(model"),
         (utils, "trace_grph", "(did you mean 'trace_graph'?)"),
         (utils, "pef_util", "(did you mean 'pef_utils'?)"),
+        (samba.optim, "AdamWW", "(did you mean 'AdamW'?)"),
+        (samba.env, "use_mock_runtime", "(did you mean 'use_mock_samba_runtime'?)"),
+        (samba.sn_private, "sn_gathr", "(did you mean 'sn_gather'?)"),
+        (samba.functional.stir, "sn_reduc", "(did you mean 'sn_reduce'?)"),
         (samba, "randm", "(did you mean 'rand"),
     ],
 )

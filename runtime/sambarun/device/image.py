@@ -200,6 +200,8 @@ class Image:
             raise RunError(f"{self.file.path} disappeared while it was loaded.") from error
         if (status.st_dev, status.st_ino) != self.file.identity:
             raise RunError(f"{self.file.path} was replaced while it was loaded; load it again.")
+        if status.st_size < self.file.header.total_size:
+            raise RunError(f"{self.file.path} was cut short while it was loaded; load it again.")
 
     @cached_property
     def features(self) -> frozenset[str]:

@@ -24,6 +24,7 @@ from sambaflow.samba.arguments.kinds import (
     some,
 )
 from sambaflow.samba.utils.sntype import SNType
+from sambaflow.submodules import on_demand
 
 __all__ = [
     "Loop",
@@ -34,6 +35,8 @@ __all__ = [
     "sn_select",
     "sn_zipmapreduce",
 ]
+
+__getattr__ = on_demand(__name__)  # says which name may be meant
 
 Type = torch.dtype | SNType
 """An element type, torch's or the device's."""

@@ -102,6 +102,22 @@ def test_other_files(tmp_path: Path, content: bytes, message: str) -> None:
     assert str(error.value) == f"{path} {message}"
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("net.onnx", "; sambac compile makes one of it"),
+        ("net.PT2", "; sambac compile makes one of it"),
+        ("net.tti", "; if it is an image of PyBuda's, pybuda.TTDevice.load_image runs it"),
+        ("net.zip", ""),
+    ],
+)
+def test_other_files_say_what_makes_or_runs_them(tmp_path: Path, name: str, hint: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\3\4" * 100)
+    with pytest.raises(pef.PefError) as error:
+        pef.open(tmp_path / name)
+    assert str(error.value) == f"{tmp_path / name} is not a PEF file{hint}"
+
+
 def test_a_folder_a_pipe_and_nothing(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, message in (

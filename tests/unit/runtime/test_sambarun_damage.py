@@ -114,6 +114,20 @@ def test_a_file_replaced_between_check_and_load_is_refused(chain, chain_pef, x):
             executable.run({"x": x})
 
 
+def test_a_file_cut_short_after_it_was_opened_is_refused(chain_pef, x):
+    """The process would be ended by SIGBUS where it reads what is mapped and not there."""
+    with sambarun.load(chain_pef) as executable, pef.open(chain_pef) as file:
+        data = next(each.data for each in file.program.symbols if each.data is not None)
+        os.truncate(chain_pef, file.header.segment_base)
+        with pytest.raises(sambarun.RunError, match="was cut short while it was"):
+            executable.run({"x": x})
+        for read in (file.view, file.bytes, file.check):
+            with pytest.raises(pef.PefError, match="was cut short while it was open; open it ag"):
+                read(data)
+        with pytest.raises(pef.PefError, match="was cut short while it was open; open it again"):
+            [*file.content_problems()]
+
+
 def test_a_file_removed_before_its_sessions_exist_is_refused(chain_pef, x):
     with sambarun.load(chain_pef) as executable:
         chain_pef.unlink()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from itertools import pairwise
 
@@ -239,6 +241,15 @@ def test_a_concurrent_run_is_refused(chain_pef, x):
             leave.set()
             thread.join()
         assert executable.run({"x": x})
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_neither_an_executable_nor_its_program_is_copied_or_pickled(chain_pef, copies):
+    with sambarun.load(chain_pef) as executable:
+        with pytest.raises(TypeError, match=r"clone\(\) makes another one in this process, and"):
+            copies(executable)
+        with pytest.raises(TypeError, match=r"save\(path\) it, and give another process the path"):
+            copies(executable.program)
 
 
 def test_threads_may_run_clones_at_the_same_time(chain, chain_pef, x, reference):

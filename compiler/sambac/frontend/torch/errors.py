@@ -14,6 +14,7 @@ from torch import fx
 from torch.fx.experimental.proxy_tensor import _ModuleNotInstalledAsSubmoduleError as ModuleMade
 
 from pef.foreign import why
+from pef.warned import is_inside
 from pef.wording import listed
 from sambac.errors import CompileError, causes
 from sambac.graph.origins import last_line, spell_place
@@ -253,6 +254,8 @@ def _place(error: BaseException) -> str:
         for frame, number in traceback.walk_tb(cause.__traceback__):
             held = frame.f_locals.get("node")
             operators += [held] if isinstance(held, fx.Node) else []
+            if is_inside(frame):  # what APIs put a module into is not its code
+                continue
             path = frame.f_code.co_filename
             line = f"{os.path.basename(path)}:{number}"
             if not path.startswith(OTHERS):
