@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import func, nn
-from torch.distributions import Normal
+from torch.distributions import Distribution, Normal
 from torch.fx import traceback
 from torch.nn import functional
 

@@ -1,7 +1,6 @@
 """Attention with dropout or with more axes: the exporter leaves them out.
 
-A row of a mask that is -inf throughout gives zeros, and so are its gradients. A row of the lowest
-finite numbers gives the mean of the values; onnxruntime's kernel has zeros for that, too.
+A row of a mask that is -inf throughout gives zeros, and so are its gradients.
 """
 
 from __future__ import annotations
@@ -13,12 +12,6 @@ import onnx_ir as ir
 
 from .operators import constant, number, op, rank, sizes, typed, with_axes
 from .randomness import dropped
-
-_STEPS = {
-    ir.DataType.FLOAT: float(2.0**104),
-    ir.DataType.FLOAT16: float(np.finfo(np.float16).max),
-}
-"""What lifts the lowest number, of the types of which onnxruntime has a kernel for attention."""
 
 
 def attention(
@@ -36,21 +29,19 @@ def attention(
     Shapes: query [B, H, L, E], key [B, K, S, E], value [B, K, S, V], mask broadcast to
     [B, H, L, S]. H is a multiple of K. Leading axes may be missing, and there may be more of them.
     """
-    adds = attn_mask is not None and attn_mask.dtype != ir.DataType.BOOL
     missing = max(0, 4 - max(map(rank, (query, key, value))))
     query, key, value = (with_axes(x, missing) for x in (query, key, value))
     if scale is not None and scale <= 0:  # which ONNX's operator does not take
         query, scale = typed(op.Mul(query, number(scale, query)), query), 1.0
     if dropout_p == 0 and _is_common(query, key, value):
-        mask = _above_lowest(attn_mask) if adds else attn_mask
-        result = op.Attention(query, key, value, mask, is_causal=int(is_causal), scale=scale)
+        result = op.Attention(query, key, value, attn_mask, is_causal=int(is_causal), scale=scale)
     else:
         lengths = sizes(query)[-2], sizes(key)[-2]
         factor = 1 / math.sqrt(sizes(query)[-1]) if scale is None else scale
         if enable_gqa:
             key, value = _repeated(key, query), _repeated(value, query)
         scores = op.MatMul(op.Mul(query, factor), _turned(key))
-        hidden, mask = _hidden(attn_mask) if adds else (None, attn_mask)
+        hidden, mask = _hidden(attn_mask)
         weights = _weights(scores, lengths, mask, is_causal)
         kept = dropped(weights, dropout_p) if dropout_p else weights
         result = op.MatMul(kept, value)
@@ -69,30 +60,16 @@ def _is_common(*operands: ir.Value) -> bool:
     return len(batches) == len(operands) and len(known) <= 1
 
 
-def _above_lowest(mask: ir.Value) -> ir.Value:
-    """Return `mask` with another number in the rows that hold nothing above the lowest one.
+def _hidden(mask: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
+    """Return which rows of `mask` are -inf throughout, and `mask` with zeros there.
 
-    In float32 that is the number next to it: a sum with it leaves of scores nothing, either. In
-    float16 PyTorch sums up in float32, so that scores are left as they are without a mask. It is
-    added, not chosen, as a mask that is the sum of a bias has gradients in these rows.
+    None is for masks that add nothing.
     """
-    assert mask.dtype is not None
-    if mask.dtype not in _STEPS:
-        return mask
-    low = op.Equal(_largest(mask), number(float(np.finfo(mask.dtype.numpy()).min), mask))
-    step = op.Where(low, number(_STEPS[mask.dtype], mask), number(0.0, mask))
-    return typed(op.Add(mask, step), mask)
-
-
-def _hidden(mask: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """Return which rows of `mask` are -inf throughout, and `mask` with zeros there."""
-    hidden = op.Equal(_largest(mask), number(-math.inf, mask))
+    if mask is None or mask.dtype == ir.DataType.BOOL:
+        return None, mask
+    largest = op.ReduceMax(mask, constant(np.asarray([-1], np.int64)), keepdims=1)
+    hidden = op.Equal(largest, number(-math.inf, mask))
     return hidden, typed(op.Where(hidden, number(0.0, mask), mask), mask)
-
-
-def _largest(mask: ir.Value) -> ir.Value:
-    """Return the largest number of each row."""
-    return op.ReduceMax(mask, constant(np.asarray([-1], np.int64)), keepdims=1)
 
 
 def _turned(x: ir.Value) -> ir.Value:
