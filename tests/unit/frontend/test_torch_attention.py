@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+from derivative_steps import Taking, require_steps_of_torch
 from near import assert_near, exactly
 from torch import nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch_runs import Lambda, run_training, training_source
 
 Results = dict[str, torch.Tensor]
@@ -85,3 +89,51 @@ def test_a_mask_that_nobody_calls_causal() -> None:
     wide = exactly({"mask": mask, "src_key_padding_mask": padding})
     want = exactly(encoder)(x.double(), **wide)
     assert_near(run_training(source, x, mask, padding)["output"], want)
+
+
+def _hiding() -> torch.Tensor:
+    """Return a mask that hides all from two queries, and some from others."""
+    mask = torch.zeros(5, 6)
+    mask[:2] = -torch.inf
+    mask[2, 3:] = torch.finfo(torch.float32).min
+    mask[3, :3] = -torch.inf
+    return mask
+
+
+def test_masks_that_hide_all_from_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the operator, and written out."""
+    from sambac.frontend.torch.translations import attention
+
+    monkeypatch.setattr(attention, "dropped", lambda x, p: x)
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8), torch.randn(2, 4, 6, 8)
+
+    def results(drop: float, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Results:
+        attend, bias = functional.scaled_dot_product_attention, _hiding().to(q.dtype)
+        return {
+            "operator": attend(q, k, v, attn_mask=bias),
+            "dropout": attend(q, k, v, attn_mask=bias, dropout_p=drop),
+            "one row": attend(q, k, v, attn_mask=bias[1:2], dropout_p=drop),
+            "five axes": attend(q[None], k[None], v[None], attn_mask=bias),
+        }
+
+    inputs = (query, key, value)
+    got = run_training(training_source(Lambda(lambda *x: results(0.5, *x)), *inputs), *inputs)
+    for name, want in results(0.0, *exactly(inputs)).items():
+        assert want.isfinite().all()
+        assert_near(got[name], want, what=name)
+
+
+def test_gradients_where_all_is_hidden(tmp_path: Path) -> None:
+    """Of five axes, and of a mask that is computed."""
+
+    def result(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        query, bias = (x @ weight)[None, None, None], weight[:3, 1:] @ weight[1:, :]
+        keys, values = weight[None, None, None], weight.mT[None, None, None]
+        mask = bias + _hiding()[1:4, 1:5].to(x.dtype)
+        mixed = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+        return mixed.square().sum()
+
+    torch.manual_seed(0)
+    with sdpa_kernel(SDPBackend.MATH):
+        require_steps_of_torch(Taking(result), tmp_path / "m.pef")

@@ -24,7 +24,7 @@ class _Untranslated(nn.Module):
 
 class _Undifferentiable(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x[(x > 0).nonzero()[:, 0]]
+        return x[(x > 0).nonzero()[:, 0]].cumsum(0)
 
 
 class _Branching(nn.Module):

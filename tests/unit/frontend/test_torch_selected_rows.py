@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from derivative_steps import Taking, require_steps_of_torch
 from near import assert_near, exactly
 from torch import Tensor, nn
 from torch.nn import functional
@@ -124,3 +126,56 @@ def test_rows_that_are_read_otherwise_are_refused(function: Function) -> None:
         sambac.compile(
             Net(function), sambac.CompileOptions(train=True), inputs=(_NODES, _EDGES, _WEIGHTS)
         )
+
+
+class Experts(nn.Module):
+    """Each expert takes the rows that choose it, among their first two choices."""
+
+    def __init__(self, places: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
+        super().__init__()
+        self.places, self.gate = places, nn.Linear(3, 3)
+        self.experts = nn.ModuleList(nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            row, choice = self.places(chosen == number)
+            rows = expert(x[row]).tanh() * weights[row, choice, None]
+            y.index_add_(0, row, rows)
+        return y.square().sum()
+
+
+def _turned(mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows and choices as Mixtral has them, of a mask of numbers [choices, rows]."""
+    choice, row = torch.where(mask.long().t())
+    return row, choice
+
+
+def _in_columns(mask: Tensor) -> tuple[Tensor, Tensor]:
+    places = mask.nonzero()
+    return places[:, 0], places[:, -1]
+
+
+@pytest.mark.parametrize(
+    "places", [torch.where, _turned, _in_columns], ids=["where", "turned", "columns"]
+)
+def test_rows_of_experts_are_added_up(
+    places: Callable[[Tensor], tuple[Tensor, Tensor]], tmp_path: Path
+) -> None:
+    """Also of experts that no row chooses."""
+    torch.manual_seed(0)
+    module = Experts(places)
+    with torch.no_grad():
+        module.gate.bias[2] = -9.0
+    require_steps_of_torch(module, tmp_path / "m.pef", torch.randn(4, 3))
+
+
+def test_rows_of_a_mask_with_one_axis_are_added_up(tmp_path: Path) -> None:
+    def summed(weight: Tensor, x: Tensor) -> Tensor:
+        row = (x[:, 0] > 0).nonzero().squeeze(-1)
+        rows = functional.linear(x[row], weight)
+        return x.new_zeros(3, 4).index_add(0, row, rows).square().sum()
+
+    torch.manual_seed(0)
+    require_steps_of_torch(Taking(summed), tmp_path / "m.pef", torch.randn(3, 4))

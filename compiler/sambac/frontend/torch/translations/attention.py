@@ -1,4 +1,7 @@
-"""Attention with dropout or with more axes: the exporter leaves them out."""
+"""Attention with dropout or with more axes: the exporter leaves them out.
+
+A row of a mask that is -inf throughout gives zeros, and so are its gradients.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,12 @@ def attention(
         if enable_gqa:
             key, value = _repeated(key, query), _repeated(value, query)
         scores = op.MatMul(op.Mul(query, factor), _turned(key))
-        weights = _weights(scores, lengths, attn_mask, is_causal)
+        hidden, mask = _hidden(attn_mask)
+        weights = _weights(scores, lengths, mask, is_causal)
         kept = dropped(weights, dropout_p) if dropout_p else weights
         result = op.MatMul(kept, value)
+        if hidden is not None:
+            result = typed(op.Where(hidden, number(0.0, result), result), result)
     return op.Squeeze(result, list(range(missing))) if missing else result
 
 
@@ -52,6 +58,18 @@ def _is_common(*operands: ir.Value) -> bool:
     batches = [shape[0] for shape in shapes if shape is not None and len(shape) == 4]
     known = {size for size in batches if isinstance(size, int)}
     return len(batches) == len(operands) and len(known) <= 1
+
+
+def _hidden(mask: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
+    """Return which rows of `mask` are -inf throughout, and `mask` with zeros there.
+
+    None is for masks that add nothing.
+    """
+    if mask is None or mask.dtype == ir.DataType.BOOL:
+        return None, mask
+    largest = op.ReduceMax(mask, constant(np.asarray([-1], np.int64)), keepdims=1)
+    hidden = op.Equal(largest, number(-math.inf, mask))
+    return hidden, typed(op.Where(hidden, number(0.0, mask), mask), mask)
 
 
 def _turned(x: ir.Value) -> ir.Value:

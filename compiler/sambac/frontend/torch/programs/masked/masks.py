@@ -3,6 +3,8 @@
     i, j = m.nonzero(as_tuple=True), x[i, j]     ->  x[m]
     i = m.nonzero().squeeze(1), x[i]             ->  x[m]     m with one axis
     x.index_select(0, i), x.index_copy(0, i, y)  ->  x[m], index_put(x, m, y)
+    i, j = torch.where(m), x[j, i]               ->  x.transpose(0, 1)[m]
+    i, j = torch.where(m), f(i)                  ->  f(numbers of rows[m])
 
 They are the same, and of what masks select it is known how to keep its size.
 """
@@ -14,6 +16,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import fx
+
+from sambac.frontend.torch.programs.writes import noted
+
+from .putting import putter
 
 _aten = torch.ops.aten
 _INDEX, _PUT = _aten.index.Tensor, _aten.index_put.default
@@ -33,14 +39,15 @@ _ONE_COLUMN = (
 
 def name_masks(graph: fx.Graph) -> None:
     """Let what reads places of a mask in `graph` read the mask."""
+    for node in _makers(graph):
+        _ask_for_zeros(graph, node)
+        if node.target is _PLACES:
+            _give_columns(graph, node)
+    for node in graph.find_nodes(op="call_function", target=_INDEX):
+        _turn(graph, node)
     for target in (_INDEX, _PUT):
         for node in graph.find_nodes(op="call_function", target=target):
-            source, indices, *others = node.args
-            behind = [item for item in indices if item is not None]
-            axis = len(indices) - len(behind)
-            mask = _mask_of(behind) if all(indices[axis:]) else None
-            if mask is not None and _covers(mask, source, axis):
-                node.args = (source, [*indices[:axis], mask], *others)
+            _name_mask(node)
     for target, named in _ALONG.items():
         for node in graph.find_nodes(op="call_function", target=target):
             source, axis, index, *values = node.args
@@ -49,6 +56,117 @@ def name_masks(graph: fx.Graph) -> None:
                 axis %= source.meta["val"].dim()
                 if _covers(mask, source, axis):
                     node.target, node.args = named, (source, [*[None] * axis, mask], *values)
+
+
+def _makers(graph: fx.Graph) -> list[fx.Node]:
+    """Return what makes places of a mask."""
+    targets = (_PLACES, *_COLUMNS)
+    found = (graph.find_nodes(op="call_function", target=target) for target in targets)
+    return [node for nodes in found for node in nodes]
+
+
+def _name_mask(node: fx.Node) -> None:
+    """Let `node`, which reads or writes at places of a mask, read the mask."""
+    source, indices, *others = node.args
+    assert isinstance(source, fx.Node)
+    assert isinstance(indices, list)
+    behind = [item for item in indices if item is not None]
+    axis = len(indices) - len(behind)
+    mask = _mask_of(behind) if all(indices[axis:]) else None
+    if mask is not None and _covers(mask, source, axis):
+        node.args = (source, [*indices[:axis], mask], *others)
+
+
+def number_places(graph: fx.Graph) -> bool:
+    """Let what reads places of a mask in `graph` along one axis select numbers by the mask.
+
+    Returns whether there is such a place.
+    """
+    found = False
+    for node in _makers(graph):
+        mask = node.args[0]
+        assert isinstance(mask, fx.Node)
+        for place in tuple(node.users):
+            axis = _axis_of(place, node)
+            found |= axis is not None and _number(graph, place, mask, axis)
+    return found
+
+
+def _ask_for_zeros(graph: fx.Graph, node: fx.Node) -> None:
+    """Let `node`, which gives the places of what is not zero, read a mask."""
+    source = node.args[0]
+    assert isinstance(source, fx.Node)
+    if source.meta["val"].dtype is not torch.bool:
+        node.args = (putter(graph, node)(_aten.ne.Scalar, source, 0),)
+
+
+def _give_columns(graph: fx.Graph, node: fx.Node) -> None:
+    """Let what reads a column of `node`, a table of places, read the columns alone."""
+    read = [
+        place
+        for place in node.users
+        if place.target is _aten.select.int and place.args[1] in (1, -1)
+    ]
+    if not read:
+        return
+    mask = node.args[0]
+    assert isinstance(mask, fx.Node)
+    with graph.inserting_after(node):
+        columns = graph.call_function(_aten.nonzero_numpy.default, (mask,))
+    columns.meta = noted(node, val=[read[0].meta["val"]] * mask.meta["val"].dim())
+    for place in read:
+        _, _, number = place.args
+        assert isinstance(number, int)
+        with graph.inserting_before(place):
+            column = graph.call_function(
+                operator.getitem, (columns, number % mask.meta["val"].dim())
+            )
+        column.meta = noted(place)
+        place.replace_all_uses_with(column)
+        graph.erase_node(place)
+
+
+def _turn(graph: fx.Graph, node: fx.Node) -> None:
+    """Let `node` read its source with axes in the order of the mask that its indices are of."""
+    source, indices = node.args
+    assert isinstance(source, fx.Node)
+    assert isinstance(indices, list)
+    columns = [item for item in indices if item is not None and item.target is operator.getitem]
+    numbers = [item.args[1] for item in columns]
+    count = len(numbers)
+    if count < len(indices) or numbers == [*range(count)] or sorted(numbers) != [*range(count)]:
+        return
+    ordered = sorted(range(count), key=numbers.__getitem__)
+    if _mask_of([columns[at] for at in ordered]) is None:
+        return
+    axes = [*ordered, *range(count, source.meta["val"].dim())]
+    turned = putter(graph, node)(_aten.permute.default, source, axes)
+    node.args = (turned, [columns[at] for at in ordered])
+
+
+def _number(graph: fx.Graph, place: fx.Node, mask: fx.Node, axis: int) -> bool:
+    """Let what reads `place`, the numbers along `axis` of `mask`, select them by the mask."""
+    shape = mask.meta["val"].shape
+    if not shape or not all(isinstance(size, int) for size in shape):
+        return False
+    put = putter(graph, place)
+    ones = put(_aten.new_ones.default, mask, [*shape], dtype=torch.int64)
+    numbers = put(_aten.sub.Tensor, put(_aten.cumsum.default, ones, axis), 1)
+    with graph.inserting_before(place):
+        chosen = graph.call_function(_INDEX, (numbers, [mask]))
+    chosen.meta = noted(place, val=place.meta["val"])
+    place.replace_all_uses_with(chosen)
+    graph.erase_node(place)
+    return True
+
+
+def _axis_of(place: fx.Node, maker: fx.Node) -> int | None:
+    """Return which axis `place` has the numbers along, of those that `maker` gives."""
+    if place.target is operator.getitem:
+        return place.args[1] if isinstance(place.args[1], int) else None
+    (mask,) = maker.all_input_nodes
+    is_only = place.target in _ONE_COLUMN and mask.meta["val"].dim() == 1
+    return 0 if is_only and _has_all(place, maker) else None
 
 
 def _covers(mask: fx.Node, source: fx.Node, axis: int) -> bool:

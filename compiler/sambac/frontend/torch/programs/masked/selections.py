@@ -24,7 +24,7 @@ from torch.export import ExportedProgram
 from sambac.frontend.torch.programs.writes import noted
 
 from .element_losses import AVERAGE, LOSSES, is_of_elements, is_reduced, reduction_of
-from .masks import name_masks
+from .masks import name_masks, number_places
 from .nested import select_at_once
 from .putting import Put, putter
 from .rows import ALIKE
@@ -57,9 +57,15 @@ def keep_sizes(program: ExportedProgram, *, training: bool) -> None:
     """
     graph = program.graph_module.graph
     if training:
+        _take_apart(graph)
         name_masks(graph)
-    if not graph.find_nodes(op="call_function", target=_INDEX):
-        return
+    if graph.find_nodes(op="call_function", target=_INDEX):
+        _keep_sizes(graph, training=training)
+    if training and number_places(graph):
+        _keep_sizes(graph, training=True)
+
+
+def _keep_sizes(graph: fx.Graph, *, training: bool) -> None:
     _leave_out_broadcasts(graph)
     _take_apart(graph)
     rounds = 1
