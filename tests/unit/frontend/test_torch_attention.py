@@ -137,3 +137,36 @@ def test_gradients_where_all_is_hidden(tmp_path: Path) -> None:
     torch.manual_seed(0)
     with sdpa_kernel(SDPBackend.MATH):
         require_steps_of_torch(Taking(result), tmp_path / "m.pef")
+
+
+def test_a_mask_of_the_lowest_half() -> None:
+    """PyTorch sums up in float32, where scores are not lost beside it."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 6, 8), torch.randn(2, 4, 6, 8)
+    mask = torch.zeros(5, 6, dtype=torch.half)
+    mask[1] = torch.finfo(torch.half).min
+
+    def result(*tensors: torch.Tensor) -> torch.Tensor:
+        halves = (tensor.half() for tensor in tensors)
+        return functional.scaled_dot_product_attention(*halves, attn_mask=mask).float()
+
+    inputs = (query, key, value)
+    got = run_training(training_source(Lambda(result), *inputs), *inputs)
+    assert_near(got["output"], result(*inputs).double(), 5e-3)
+
+
+def test_gradients_of_a_bias_behind_the_lowest_number(tmp_path: Path) -> None:
+    """The kernel of PyTorch takes each probability for 1 on its way back: by the formulas."""
+    mask = torch.zeros(3, 4)
+    mask[1] = torch.finfo(torch.float32).min
+
+    def result(weight: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        query, bias = (x @ weight)[None, None], weight[:3, 1:] @ weight[1:, :]
+        mixed = functional.scaled_dot_product_attention(
+            query, weight[None, None], weight.mT[None, None], attn_mask=bias + mask.to(x.dtype)
+        )
+        return mixed.square().sum()
+
+    torch.manual_seed(0)
+    with sdpa_kernel(SDPBackend.MATH):
+        require_steps_of_torch(Taking(result), tmp_path / "m.pef")

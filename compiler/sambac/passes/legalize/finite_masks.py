@@ -1,11 +1,11 @@
 """Masks of attention whose rows are the lowest number there is.
 
-    Attention(q, k, v, mask)  ->  Attention(q, k, v, Where(mask == lowest, next, mask))
+    Attention(q, k, v, mask)  ->  Attention(q, k, v, mask + Where(mask == lowest, step, 0))
 
-with lowest the lowest finite number of the type of the mask, and next the one above it. A query
-whose row holds nothing but the lowest has the mean of all values: that is what is left of its
+with lowest the lowest finite number of the type of the mask, and step what leads to the next one. A
+query whose row holds nothing but the lowest has the mean of all values: that is what is left of its
 scores. onnxruntime's kernel takes such a row for one of -inf, and gives zeros. So transformers
-write the masks of padding.
+write the masks of padding. The step is added, so that what else the mask is a sum of has gradients.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FLOATS: Mapping[ir.DataType, type[np.floating]] = {
 
 
 def give_mean(editor: Editor, node: ir.Node) -> str | None:
-    """Attention(q, k, v, mask) -> Attention(q, k, v, Where(mask == lowest, next, mask))."""
+    """Attention(q, k, v, mask) -> Attention(q, k, v, mask + Where(mask == lowest, step, 0))."""
     mask = input_at(node, MASK)
     if mask is None:
         return "there is no mask"
@@ -53,8 +53,9 @@ def raise_lowest(editor: Editor, mask: ir.Value) -> ir.Value:
         return mask
     truth = ir.Value(type=ir.TensorType(ir.DataType.BOOL), shape=mask.shape)
     is_lowest = editor.op("Equal", mask, np.asarray(lowest, element), like=truth)
-    above = np.nextafter(lowest, element(0))
-    return editor.op("Where", is_lowest, np.asarray(above, element), mask, like=mask)
+    step = np.asarray(np.nextafter(lowest, element(0)) - lowest, element)
+    raised = editor.op("Where", is_lowest, step, np.zeros((), element), like=mask)
+    return editor.op("Add", mask, raised, like=mask)
 
 
 @dataclass(frozen=True)

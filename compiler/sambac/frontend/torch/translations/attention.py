@@ -34,7 +34,8 @@ def attention(
     if scale is not None and scale <= 0:  # which ONNX's operator does not take
         query, scale = typed(op.Mul(query, number(scale, query)), query), 1.0
     if dropout_p == 0 and _is_common(query, key, value):
-        result = op.Attention(query, key, value, attn_mask, is_causal=int(is_causal), scale=scale)
+        mask = _summed_up(attn_mask)
+        result = op.Attention(query, key, value, mask, is_causal=int(is_causal), scale=scale)
     else:
         lengths = sizes(query)[-2], sizes(key)[-2]
         factor = 1 / math.sqrt(sizes(query)[-1]) if scale is None else scale
@@ -60,6 +61,24 @@ def _is_common(*operands: ir.Value) -> bool:
     return len(batches) == len(operands) and len(known) <= 1
 
 
+def _summed_up(mask: ir.Value | None) -> ir.Value | None:
+    """Return `mask` with zeros in rows of the lowest number, if it is of float16.
+
+    PyTorch adds it to scores in float32, of which such a row leaves the shares that they have
+    without a mask; in float16 nothing is left of them.
+    """
+    if mask is None or mask.dtype != ir.DataType.FLOAT16:
+        return mask
+    most = float(np.finfo(np.float16).max)
+    low = op.Equal(_largest(mask), number(-most, mask))
+    return typed(op.Add(mask, op.Where(low, number(most, mask), number(0.0, mask))), mask)
+
+
+def _largest(mask: ir.Value) -> ir.Value:
+    """Return the largest number of each row."""
+    return op.ReduceMax(mask, constant(np.asarray([-1], np.int64)), keepdims=1)
+
+
 def _hidden(mask: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
     """Return which rows of `mask` are -inf throughout, and `mask` with zeros there.
 
@@ -67,8 +86,7 @@ def _hidden(mask: ir.Value | None) -> tuple[ir.Value | None, ir.Value | None]:
     """
     if mask is None or mask.dtype == ir.DataType.BOOL:
         return None, mask
-    largest = op.ReduceMax(mask, constant(np.asarray([-1], np.int64)), keepdims=1)
-    hidden = op.Equal(largest, number(-math.inf, mask))
+    hidden = op.Equal(_largest(mask), number(-math.inf, mask))
     return hidden, typed(op.Where(hidden, number(0.0, mask), mask), mask)
 
 
