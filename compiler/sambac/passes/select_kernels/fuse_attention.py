@@ -38,7 +38,7 @@ from sambac.graph.nodes import (
 )
 from sambac.graph.opsets import keeps_meaning
 from sambac.kernels.registry import why_not_runnable
-from sambac.passes.legalize.finite_masks import MASK, give_mean
+from sambac.passes.legalize.finite_masks import MASK, raise_lowest
 from sambac.passes.legalize.widen_masks import widen
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_by, scalar, used
 
@@ -91,7 +91,8 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
     if not (isfinite(scale) and scale > 0):
         return "the kernel has no such scale"
     editor.model.opset_imports[""] = max(editor.opset, _OPSET)
-    _put(editor, node, spelled.operands, spelled.mask, {"scale": scale})
+    mask = None if spelled.mask is None else raise_lowest(editor, spelled.mask)
+    widen(editor, _put(editor, node, spelled.operands, mask, {"scale": scale}))
     return None
 
 
@@ -124,32 +125,34 @@ def _put(
     operands: tuple[_HeadTokens, _HeadTokens, _HeadTokens],
     mask: ir.Value | None,
     attributes: Mapping[str, Any],
-) -> None:
-    """Put an Attention on tokens in the place of `node`, which gives [B, L, H, E]."""
+) -> ir.Node:
+    """Put an Attention on tokens in the place of `node`, which gives [B, L, H, E]; return it.
+
+    The editor stands before it then.
+    """
     query, key, value = operands
-    flat = [_flat(editor, each) for each in operands]
-    rows = flat[0].shape
+    read = [_flat(editor, each) for each in operands]
+    rows = read[0].shape
     assert rows is not None
     like = ir.Value(type=query.x.type, shape=ir.Shape([*rows[:2], query.heads * value.size]))
     made = editor.op(
         "Attention",
-        *(*flat, *(() if mask is None else (mask,))),
+        *(*read, *(() if mask is None else (mask,))),
         like=like,
         q_num_heads=query.heads,
         kv_num_heads=key.heads,
         **attributes,
     )
-    attention = made.producer()
-    assert attention is not None
-    editor.go_before(attention)
-    give_mean(editor, attention)
-    widen(editor, attention)
-    editor.rewrite(node)
     sizes = [0, 0, query.heads, value.size]
     heads = editor.replace(node, "Reshape", made, sizes, allowzero=0).outputs[0]
     for reader in heads.consumers():
-        if reader.op_type == "Reshape" and same_shape(reader.outputs[0], made):
+        flat = (reader.domain, reader.op_type) == ("", "Reshape")
+        if flat and same_shape(reader.outputs[0], made):
             editor.bypass(reader, made)
+    attention = made.producer()
+    assert attention is not None
+    editor.go_before(attention)
+    return attention
 
 
 def _flat(editor: Editor, tokens: _HeadTokens) -> ir.Value:
@@ -197,6 +200,8 @@ def _spelled(mixed: ir.Value) -> _Spelled | None:
         key = _tokens(product.inputs[1], _TURNED_HEADS)
         if query is None or key is None or not _fit(query, key, value):
             continue
+        if not _is_of(query, source, mixed, key.x, value.x):
+            continue
         if mask is not None and not (fits(mask, scores) and (guarded or is_finite(mask))):
             continue
         return _Spelled((query, key, value), mask, factor * query.scale * key.scale)
@@ -207,6 +212,17 @@ def _fit(query: _HeadTokens, key: _HeadTokens, value: _HeadTokens) -> bool:
     """Tell whether an Attention reads tokens of these heads."""
     groups = key.heads == value.heads and query.heads % key.heads == 0
     return groups and query.size == key.size
+
+
+def _is_of(query: _HeadTokens, scores: ir.Value, mixed: ir.Value, *read: ir.Value) -> bool:
+    """Tell whether scores and what they mix have the heads of the query, and all is of its batch.
+
+    Products repeat one example, and leave groups of heads as they are; the operator does neither.
+    """
+    shape, others = query.x.shape, [each.shape for each in (scores, mixed, *read)]
+    if shape is None or any(other is None or not same_size(shape[0], other[0]) for other in others):
+        return False
+    return all(other is not None and other[1] == query.heads for other in others[:2])
 
 
 def _masked(value: ir.Value | None) -> Iterator[tuple[ir.Value, ir.Value | None]]:
@@ -320,7 +336,8 @@ def _turns(node: ir.Node) -> bool:
         return False
     if not has_one_reader(node.outputs[0]):
         return False
-    return not any(int_attribute(node, name) for name in node.attributes if name != "interleaved")
+    more = {name: given for name, given in attributes_of(node).items() if name != "interleaved"}
+    return more.pop("scale", 1.0) == 1 and not any(more.values())
 
 
 def _order(node: ir.Node) -> tuple[int, ...] | None:
