@@ -229,6 +229,23 @@ def test_shares_that_are_read_elsewhere_stay() -> None:
     assert not counts["Attention"]
 
 
+def test_scores_that_are_made_once_for_all_steps_stay() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 20]>
+        g (float[2,5,4,8] q, float[2,7,4,8] k, float[3,2,7,4,6] v) => (float[3,2,5,4,6] y) {
+            qh = Transpose <perm = [0, 2, 1, 3]> (q)  kh = Transpose <perm = [0, 2, 3, 1]> (k)
+            s = MatMul (qh, kh)
+            y = Scan <num_scan_inputs = 1, body = step (float[2,7,4,6] x) => (float[2,5,4,6] t) {
+                xh = Transpose <perm = [0, 2, 1, 3]> (x)  p = Softmax <axis = -1> (s)
+                o = MatMul (p, xh)  t = Transpose <perm = [0, 2, 1, 3]> (o)
+            }> (v)
+        }"""
+    )
+    found, counts = compiled(model)
+    assert counts["MatMul"] + counts["FusedMatMul"] == 1
+    agree(model, found, feeds_of(model))
+
+
 @pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1e30])
 @pytest.mark.parametrize("name", ["mask of 2,1,5,7", "mask of 2,1,1,7"])
 def test_queries_that_see_no_key_have_what_they_had(name: str, hidden: float) -> None:

@@ -107,7 +107,7 @@ def read_tokens(editor: Editor, node: ir.Node) -> str | None:
         return "more of it is read"
     found = [_tokens(value, _HEADS) for value in whole.inputs[:MASK]]
     operands = [each for each in found if each is not None]
-    if len(operands) < MASK or not _fit(*operands) or operands[2].scale != 1:
+    if len(operands) < MASK or not _fit(whole, *operands) or operands[2].scale != 1:
         return "not all its operands are heads of tokens"
     factor = operands[0].scale * operands[1].scale
     scale = float_attribute(whole, "scale", 1 / sqrt(operands[0].size)) * factor
@@ -194,11 +194,13 @@ def _spelled(mixed: ir.Value) -> _Spelled | None:
     for scores, mask in _masked(softmax.inputs[0]):
         factor, source = _scaled(scores)
         product = _product(source)
-        if product is None or not has_one_reader(scores) or not has_one_reader(source):
+        if product is None or product.graph is not mix.graph:
+            continue
+        if not has_one_reader(scores) or not has_one_reader(source):
             continue
         query = _tokens(product.inputs[0], _HEADS, source)
         key = _tokens(product.inputs[1], _TURNED_HEADS)
-        if query is None or key is None or not _fit(query, key, value):
+        if query is None or key is None or not _fit(mix, query, key, value):
             continue
         if not _is_of(query, source, mixed, key.x, value.x):
             continue
@@ -208,8 +210,13 @@ def _spelled(mixed: ir.Value) -> _Spelled | None:
     return None
 
 
-def _fit(query: _HeadTokens, key: _HeadTokens, value: _HeadTokens) -> bool:
-    """Tell whether an Attention reads tokens of these heads."""
+def _fit(reader: ir.Node, query: _HeadTokens, key: _HeadTokens, value: _HeadTokens) -> bool:
+    """Tell whether an Attention reads tokens of these heads, turned where the `reader` of them is.
+
+    What is made outside of a loop is made once, not in every step.
+    """
+    if any(each.rotary and each.rotary.graph is not reader.graph for each in (query, key, value)):
+        return False
     groups = key.heads == value.heads and query.heads % key.heads == 0
     return groups and query.size == key.size
 
