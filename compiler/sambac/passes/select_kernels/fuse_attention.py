@@ -180,8 +180,9 @@ def _flat(editor: Editor, tokens: _HeadTokens) -> ir.Value:
 def _spelled(mixed: ir.Value) -> _Spelled | None:
     """Return what attention gives `mixed` [B, H, L, E]."""
     mix = _product(mixed)
-    shares = None if mix is None else _ungrouped(mix.inputs[0], mixed)
-    value = None if mix is None else _tokens(mix.inputs[1], _HEADS)
+    if mix is None:
+        return None
+    shares, value = _ungrouped(mix.inputs[0], mixed), _tokens(mix.inputs[1], _HEADS)
     guard = made_by(shares, "ThresholdedRelu")
     guarded = guard is not None and float_attribute(guard, "alpha", 1.0) == 0
     if shares is None or value is None or not has_one_reader(shares) or value.scale != 1:
