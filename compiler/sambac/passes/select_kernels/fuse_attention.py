@@ -183,14 +183,10 @@ def _spelled(mixed: ir.Value) -> _Spelled | None:
     if mix is None:
         return None
     shares, value = _ungrouped(mix.inputs[0], mixed), _tokens(mix.inputs[1], _HEADS)
-    guard = made_by(shares, "ThresholdedRelu")
-    guarded = guard is not None and float_attribute(guard, "alpha", 1.0) == 0
     if shares is None or value is None or not has_one_reader(shares) or value.scale != 1:
         return None
-    softmax = made_by(guard.inputs[0] if guard is not None and guarded else shares, "Softmax")
-    if softmax is None or int_attribute(softmax, "axis", -1) not in (-1, _RANK - 1):
-        return None
-    if not has_one_reader(softmax.outputs[0]):
+    softmax, guarded = _softmax(shares)
+    if softmax is None:
         return None
     for scores, mask in _masked(softmax.inputs[0]):
         factor, source = _scaled(scores)
@@ -209,6 +205,16 @@ def _spelled(mixed: ir.Value) -> _Spelled | None:
             continue
         return _Spelled((query, key, value), mask, factor * query.scale * key.scale)
     return None
+
+
+def _softmax(shares: ir.Value) -> tuple[ir.Node | None, bool]:
+    """Return the Softmax along the last axis that makes `shares`, and whether NaN are 0 in them."""
+    guard = made_by(shares, "ThresholdedRelu")
+    guarded = guard is not None and float_attribute(guard, "alpha", 1.0) == 0
+    softmax = made_by(guard.inputs[0] if guard is not None and guarded else shares, "Softmax")
+    if softmax is None or int_attribute(softmax, "axis", -1) not in (-1, _RANK - 1):
+        return None, guarded
+    return (softmax if has_one_reader(softmax.outputs[0]) else None), guarded
 
 
 def _fit(reader: ir.Node, query: _HeadTokens, key: _HeadTokens, value: _HeadTokens) -> bool:
