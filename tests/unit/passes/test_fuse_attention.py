@@ -68,6 +68,12 @@ NUMBERS = {
 CONSTANTS = "".join(
     f"{name} = Constant <value_ints = {values}> ()  " for name, values in NUMBERS.items()
 )
+GROUPED = (
+    "qt = Transpose <perm = [0, 2, 1, 3]> (q)  wide = Constant <value_ints = [2, 2, 10, 8]> ()"
+    "  qh = Reshape (qt, wide)  kh = Transpose <perm = [0, 2, 3, 1]> (k)"
+    "  vh = Transpose <perm = [0, 2, 1, 3]> (v)  apart = Constant <value_ints = [2, 4, 5, 7]> ()"
+    "  together = Constant <value_ints = [2, 2, 10, 7]> ()"
+)
 OPEN = "float[B,T,4,8] q, float[B,S,4,8] k, float[B,S,4,6] v"
 TURNED = (
     "qt = Transpose <perm = [0, 2, 1, 3]> (q)  kt = Transpose <perm = [0, 2, 1, 3]> (k)"
@@ -107,6 +113,9 @@ FUSED = {
     "open sizes": Form(OPEN, PLAIN),
     "open sizes behind a mask": Form(f"{OPEN}, float[B,1,T,S] m", MASKED, GUARDED),
     "halves turned": Form(f"{FOUR}, {TABLES}", PLAIN, heads=TURNED.format(0)),
+    "halves turned by a scale of one": Form(
+        f"{FOUR}, {TABLES}", PLAIN, heads=TURNED.format("0, scale = 1.0")
+    ),
     "neighbours turned": Form(f"{FOUR}, {TABLES}", PLAIN, heads=TURNED.format(1)),
 }
 OWN = "o = Attention <{}> (qh, kh, vh{})"
@@ -130,6 +139,16 @@ KEPT = {
     "a mask of one column": Form(f"{FOUR}, float[2,1,5,1] m", MASKED, GUARDED),
     "a mask that makes more of it": Form(
         FOUR.replace("[2,", "[1,") + ", float[2,1,5,7] m", MASKED, GUARDED
+    ),
+    "queries of one example for all": Form(FOUR.replace("[2,5", "[1,5"), PLAIN),
+    "keys of one example for all": Form(FOUR.replace("[2,7", "[1,7"), PLAIN),
+    "values of one example for all": Form(FOUR.replace("[2,7,4,6", "[1,7,4,6"), PLAIN),
+    "groups of heads as a result": Form(FOUR_IN_TWO, "s = MatMul (qh, kh)", heads=GROUPED),
+    "groups of heads that are mixed": Form(
+        FOUR_IN_TWO,
+        "z = MatMul (qh, kh)  s = Reshape (z, apart)",
+        "g = Softmax <axis = -1> (s)  p = Reshape (g, together)",
+        heads=GROUPED,
     ),
     "values that are scaled": Form(FOUR, PLAIN, mix="w = Mul (vh, half)  o = MatMul (p, w)"),
     "an older opset": Form(FOUR, PLAIN, opset=12),
@@ -208,6 +227,23 @@ def test_shares_that_are_read_elsewhere_stay() -> None:
     model.graph.output.append(onnx.helper.make_tensor_value_info("p", 1, [2, 4, 5, 7]))
     _, counts = compiled(model)
     assert not counts["Attention"]
+
+
+def test_scores_that_are_made_once_for_all_steps_stay() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 20]>
+        g (float[2,5,4,8] q, float[2,7,4,8] k, float[3,2,7,4,6] v) => (float[3,2,5,4,6] y) {
+            qh = Transpose <perm = [0, 2, 1, 3]> (q)  kh = Transpose <perm = [0, 2, 3, 1]> (k)
+            s = MatMul (qh, kh)
+            y = Scan <num_scan_inputs = 1, body = step (float[2,7,4,6] x) => (float[2,5,4,6] t) {
+                xh = Transpose <perm = [0, 2, 1, 3]> (x)  p = Softmax <axis = -1> (s)
+                o = MatMul (p, xh)  t = Transpose <perm = [0, 2, 1, 3]> (o)
+            }> (v)
+        }"""
+    )
+    found, counts = compiled(model)
+    assert counts["MatMul"] + counts["FusedMatMul"] == 1
+    agree(model, found, feeds_of(model))
 
 
 @pytest.mark.parametrize("hidden", [-np.inf, np.finfo(np.float32).min, -1e30])

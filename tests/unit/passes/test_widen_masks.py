@@ -70,6 +70,30 @@ def test_open_sizes_stay_open(sizes: str, mask: str):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("mask", ["b,1,r,7", "r,7"])
+@pytest.mark.parametrize("queries", ["t", "5"])
+def test_rows_whose_number_is_open_may_be_one(mask: str, queries: str, rows: int):
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 23]>
+        g (float[b,4,{queries},8] q, float[b,4,7,8] k, float[b,4,7,3] v, float[{mask}] m)
+        => (float[b,4,u,3] y) {{ y = Attention (q, k, v, m) }}"""
+    )
+    known = {"b": 3, "t": 5, "r": rows}
+    feeds = {
+        i.name: rng.normal(
+            size=[d.dim_value or known[d.dim_param] for d in i.type.tensor_type.shape.dim]
+        ).astype("f")
+        for i in model.graph.input
+    }
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    wide = widened(model)
+    assert not WidenMasks()(wide).modified
+    session = onnxruntime.InferenceSession(ir.to_proto(wide).SerializeToString())
+    (actual,) = session.run(None, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_columns_are_left_to_the_operator_where_it_pads_them():
     model = attention((5, 1), flat=False, opset=24)
     assert [node.op_type for node in widened(model).graph] == ["Attention"]

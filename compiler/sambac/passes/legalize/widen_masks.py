@@ -2,8 +2,9 @@
 
     Attention(q, k, v, mask)  ->  Attention(q, k, v, Expand(mask))
 
-where a mask has one row for all queries, or one column for all keys: the operator broadcasts it,
-onnxruntime's kernel refuses it at run time. From opset 24 on, a column is padded, not repeated.
+where a mask has one row for all queries, or may have, or one column for all keys: the operator
+broadcasts it, onnxruntime's kernel refuses it at run time. From opset 24 on, a column is padded,
+not repeated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import input_at
+from sambac.graph.nodes import input_at, same_size
 from sambac.passes.rewriting import Rule, RulePass
 
 Dims: TypeAlias = "tuple[int | ir.SymbolicDim, ...]"
@@ -40,7 +41,7 @@ def widen(editor: Editor, node: ir.Node) -> str | None:
     if len(shape) < 2:
         return "the mask has no rows"
     rows, columns = shape[-2:]
-    rows = query[-2] if rows == 1 else rows
+    rows = query[-2] if _may_be_one(rows, query[-2]) else rows
     if columns == 1 and editor.opset < _PADS:
         if not isinstance(key[-2], int) or not isinstance(cached[2], int):
             return "the number of keys is open"
@@ -53,6 +54,15 @@ def widen(editor: Editor, node: ir.Node) -> str | None:
     like = ir.Value(type=mask.type, shape=ir.Shape(full))
     node.replace_input_with(3, editor.op("Expand", mask, target, like=like, name=stem))
     return None
+
+
+def _may_be_one(rows: int | ir.SymbolicDim, queries: int | ir.SymbolicDim) -> bool:
+    """Tell whether a mask has one row, or may have, as their number is open, and not the queries'.
+
+    Behind its Expand it has theirs, which then have to be known by a name.
+    """
+    open_rows = not isinstance(rows, int) and not same_size(rows, queries)
+    return rows == 1 or (open_rows and same_size(queries, queries))
 
 
 def _dims(value: ir.Value | None) -> Dims | None:

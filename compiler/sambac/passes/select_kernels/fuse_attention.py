@@ -14,7 +14,8 @@ the scores are NaN themselves, the result is NaN, also behind a P.
 
 The operator (onnxruntime 1.31) gives the same bits in 0.64 to 0.86 of the time of its parts on two
 threads, 0.78 where heads of keys are shared (8 heads, 128 tokens, 64 numbers). It came with opset
-23: models of an older one are raised if all their operators stay what they are.
+23: models of an older one are raised if all their operators stay what they are. It refuses a run
+with no examples, no queries or no keys, where sizes are open.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from sambac.graph.nodes import (
 )
 from sambac.graph.opsets import keeps_meaning
 from sambac.kernels.registry import why_not_runnable
-from sambac.passes.legalize.finite_masks import MASK, give_mean
+from sambac.passes.legalize.finite_masks import MASK, raise_lowest
 from sambac.passes.legalize.widen_masks import widen
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_by, scalar, used
 
@@ -91,7 +92,8 @@ def fuse(editor: Editor, node: ir.Node) -> str | None:
     if not (isfinite(scale) and scale > 0):
         return "the kernel has no such scale"
     editor.model.opset_imports[""] = max(editor.opset, _OPSET)
-    _put(editor, node, spelled.operands, spelled.mask, {"scale": scale})
+    mask = None if spelled.mask is None else raise_lowest(editor, spelled.mask)
+    widen(editor, _put(editor, node, spelled.operands, mask, {"scale": scale}))
     return None
 
 
@@ -106,7 +108,7 @@ def read_tokens(editor: Editor, node: ir.Node) -> str | None:
         return "more of it is read"
     found = [_tokens(value, _HEADS) for value in whole.inputs[:MASK]]
     operands = [each for each in found if each is not None]
-    if len(operands) < MASK or not _fit(*operands) or operands[2].scale != 1:
+    if len(operands) < MASK or not _fit(whole, *operands) or operands[2].scale != 1:
         return "not all its operands are heads of tokens"
     factor = operands[0].scale * operands[1].scale
     scale = float_attribute(whole, "scale", 1 / sqrt(operands[0].size)) * factor
@@ -124,32 +126,34 @@ def _put(
     operands: tuple[_HeadTokens, _HeadTokens, _HeadTokens],
     mask: ir.Value | None,
     attributes: Mapping[str, Any],
-) -> None:
-    """Put an Attention on tokens in the place of `node`, which gives [B, L, H, E]."""
+) -> ir.Node:
+    """Put an Attention on tokens in the place of `node`, which gives [B, L, H, E]; return it.
+
+    The editor stands before it then.
+    """
     query, key, value = operands
-    flat = [_flat(editor, each) for each in operands]
-    rows = flat[0].shape
+    read = [_flat(editor, each) for each in operands]
+    rows = read[0].shape
     assert rows is not None
     like = ir.Value(type=query.x.type, shape=ir.Shape([*rows[:2], query.heads * value.size]))
     made = editor.op(
         "Attention",
-        *(*flat, *(() if mask is None else (mask,))),
+        *(*read, *(() if mask is None else (mask,))),
         like=like,
         q_num_heads=query.heads,
         kv_num_heads=key.heads,
         **attributes,
     )
-    attention = made.producer()
-    assert attention is not None
-    editor.go_before(attention)
-    give_mean(editor, attention)
-    widen(editor, attention)
-    editor.rewrite(node)
     sizes = [0, 0, query.heads, value.size]
     heads = editor.replace(node, "Reshape", made, sizes, allowzero=0).outputs[0]
     for reader in heads.consumers():
-        if reader.op_type == "Reshape" and same_shape(reader.outputs[0], made):
+        flat = (reader.domain, reader.op_type) == ("", "Reshape")
+        if flat and same_shape(reader.outputs[0], made):
             editor.bypass(reader, made)
+    attention = made.producer()
+    assert attention is not None
+    editor.go_before(attention)
+    return attention
 
 
 def _flat(editor: Editor, tokens: _HeadTokens) -> ir.Value:
@@ -177,25 +181,26 @@ def _flat(editor: Editor, tokens: _HeadTokens) -> ir.Value:
 def _spelled(mixed: ir.Value) -> _Spelled | None:
     """Return what attention gives `mixed` [B, H, L, E]."""
     mix = _product(mixed)
-    shares = None if mix is None else _ungrouped(mix.inputs[0], mixed)
-    value = None if mix is None else _tokens(mix.inputs[1], _HEADS)
-    guard = made_by(shares, "ThresholdedRelu")
-    guarded = guard is not None and float_attribute(guard, "alpha", 1.0) == 0
+    if mix is None:
+        return None
+    shares, value = _ungrouped(mix.inputs[0], mixed), _tokens(mix.inputs[1], _HEADS)
     if shares is None or value is None or not has_one_reader(shares) or value.scale != 1:
         return None
-    softmax = made_by(guard.inputs[0] if guard is not None and guarded else shares, "Softmax")
-    if softmax is None or int_attribute(softmax, "axis", -1) not in (-1, _RANK - 1):
-        return None
-    if not has_one_reader(softmax.outputs[0]):
+    softmax, guarded = _softmax(shares)
+    if softmax is None:
         return None
     for scores, mask in _masked(softmax.inputs[0]):
         factor, source = _scaled(scores)
         product = _product(source)
-        if product is None or not has_one_reader(scores) or not has_one_reader(source):
+        if product is None or product.graph is not mix.graph:
+            continue
+        if not has_one_reader(scores) or not has_one_reader(source):
             continue
         query = _tokens(product.inputs[0], _HEADS, source)
         key = _tokens(product.inputs[1], _TURNED_HEADS)
-        if query is None or key is None or not _fit(query, key, value):
+        if query is None or key is None or not _fit(mix, query, key, value):
+            continue
+        if not _is_of(query, source, mixed, key.x, value.x):
             continue
         if mask is not None and not (fits(mask, scores) and (guarded or is_finite(mask))):
             continue
@@ -203,10 +208,36 @@ def _spelled(mixed: ir.Value) -> _Spelled | None:
     return None
 
 
-def _fit(query: _HeadTokens, key: _HeadTokens, value: _HeadTokens) -> bool:
-    """Tell whether an Attention reads tokens of these heads."""
+def _softmax(shares: ir.Value) -> tuple[ir.Node | None, bool]:
+    """Return the Softmax along the last axis that makes `shares`, and whether NaN are 0 in them."""
+    guard = made_by(shares, "ThresholdedRelu")
+    guarded = guard is not None and float_attribute(guard, "alpha", 1.0) == 0
+    softmax = made_by(guard.inputs[0] if guard is not None and guarded else shares, "Softmax")
+    if softmax is None or int_attribute(softmax, "axis", -1) not in (-1, _RANK - 1):
+        return None, guarded
+    return (softmax if has_one_reader(softmax.outputs[0]) else None), guarded
+
+
+def _fit(reader: ir.Node, query: _HeadTokens, key: _HeadTokens, value: _HeadTokens) -> bool:
+    """Tell whether an Attention reads tokens of these heads, turned where the `reader` of them is.
+
+    What is made outside of a loop is made once, not in every step.
+    """
+    if any(each.rotary and each.rotary.graph is not reader.graph for each in (query, key, value)):
+        return False
     groups = key.heads == value.heads and query.heads % key.heads == 0
     return groups and query.size == key.size
+
+
+def _is_of(query: _HeadTokens, scores: ir.Value, mixed: ir.Value, *read: ir.Value) -> bool:
+    """Tell whether scores and what they mix have the heads of the query, and all is of its batch.
+
+    Products repeat one example, and leave groups of heads as they are; the operator does neither.
+    """
+    shape, others = query.x.shape, [each.shape for each in (scores, mixed, *read)]
+    if shape is None or any(other is None or not same_size(shape[0], other[0]) for other in others):
+        return False
+    return all(other is not None and other[1] == query.heads for other in others[:2])
 
 
 def _masked(value: ir.Value | None) -> Iterator[tuple[ir.Value, ir.Value | None]]:
@@ -320,7 +351,8 @@ def _turns(node: ir.Node) -> bool:
         return False
     if not has_one_reader(node.outputs[0]):
         return False
-    return not any(int_attribute(node, name) for name in node.attributes if name != "interleaved")
+    more = {name: given for name, given in attributes_of(node).items() if name != "interleaved"}
+    return more.pop("scale", 1.0) == 1 and not any(more.values())
 
 
 def _order(node: ir.Node) -> tuple[int, ...] | None:
