@@ -26,6 +26,7 @@ from ._C.backend_api import BackendDevice, BackendType, DeviceMode
 from .config import UNSET, CompilerConfig, CompileSettings, compiler, warn_of_idle
 from .device import chips_of, current
 from .errors import PyBudaError, counted, require_kind
+from .formats import held_as
 from .image import TTDeviceImage, compiled_by, image_of, with_step
 from .microbatch import Microbatch
 from .optimizers import Optimizer
@@ -51,6 +52,11 @@ def _sinks(part: Chain | OnnxPart) -> list[_Sink]:
         queues = [*inner.taps.values()] if isinstance(inner, RecordedModule) else []
         found += [*queues, *names[len(queues) :]]
     return found
+
+
+_OF_ONE_SAMPLE = (
+    "A TTDevice computes one sample at a time: export the model for a batch of 1, or of any size."
+)
 
 
 class TTDevice(DrivenTTDevice):
@@ -90,6 +96,7 @@ class TTDevice(DrivenTTDevice):
             scheduler=(scheduler, LearningRateScheduler),
             fp32_fallback=(fp32_fallback, DataFormat),
         )
+        held_as(fp32_fallback, "fp32_fallback")
         warn_of_idle(device_mode=device_mode)
         self.arch = arch or BackendDevice.Wormhole_B0
         self.devtype = devtype or BackendType.Silicon
@@ -141,7 +148,12 @@ class TTDevice(DrivenTTDevice):
             names = () if runner.stages else runner.names
             made = compiled(part, sample, names, self._settings, self._values())
             runner.add(made, _sinks(part))
-            sample = runner.follow(sample)
+            try:
+                sample = runner.follow(sample)
+            except PyBudaError as error:
+                if not isinstance(part, OnnxPart) or "has shape" not in str(error):
+                    raise
+                raise PyBudaError(f"{error} {_OF_ONE_SAMPLE}") from error
         used = max(stage.chips for stage in runner.stages)
         tell_of_chips(self.name, used, len(self.chip_ids))
 
