@@ -251,6 +251,8 @@ _EXPECTING = ["--input", "x=ones", "--expect", "y=@{tmp}/wide.npy"]
         (["--input", "x=ones", "--rtol", "0.1"], "--rtol: of use only with --expect"),
         (["--input", "x=ones", "--atol", "1e-5"], "--atol: of use only with --expect"),
         (["--iterations", "0"], "0 is not in the range"),
+        (["--resume", "a"], "No such option '--resume'; --load FILE.safetensors goes on from"),
+        (["--epcohs", "2"], "'--epochs'"),
         (["--no-such-option"], "No such option '--no-such-option'"),
     ],
 )

@@ -226,6 +226,7 @@ def test_damaged_files_are_a_sentence(
             ("tune", "--precision", "int8", "--calibrate", "a.toml", "-o", "a.toml"),
             "a.toml is the input",
         ),
+        (("tune", "--fp16"), "No such option '--fp16'; see --precision."),
         (("tune", "--tuning", "x"), "No such option"),
         (("tune", "-o", "net.onnx"), "net.onnx is the input"),
         (("tune", "-o", "w.onnx"), "w.onnx would be an ONNX model by its name, and a file of sett"),

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from pef.graphs import gradient_name
-from pef.program import Program, SectionType, SymbolKind
+from pef.program import Program, SectionType
 from pef.states import states_of
+from pef.symbols import SymbolKind
 from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.arguments.options import ReductionMode
