@@ -11,8 +11,7 @@ _RATE = "--hyperparam lr=NUMBER sets the learning rate"
 
 OF_RUNS: Mapping[str, str] = {
     **dict.fromkeys(
-        ("--resume", "--resume-from-checkpoint", "--checkpoint", "--ckpt", "--ckpt-path")
-        + ("--restore", "--weights"),
+        ("--resume", "--resume-from-checkpoint", "--checkpoint", "--ckpt", "--restore"),
         _CHECKPOINT,
     ),
     **dict.fromkeys(("--lr", "--learning-rate"), _RATE),

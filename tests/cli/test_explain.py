@@ -110,7 +110,10 @@ def test_the_link_may_be_the_device_s(sambac: Run, folder: Path, training: Path)
         (["--link-bandwidth", "0"], "'0' is no bandwidth"),
         (["--link-bandwidth", "9e999"], "'9e999' is no bandwidth"),
         (["--link-bandwidth", "fast"], "'fast' is no bandwidth"),
-        (["--link-bandwidth", "25"], "'25' is a bandwidth without a unit; say which is meant, such as"),
+        (
+            ["--link-bandwidth", "25"],
+            "'25' is a bandwidth without a unit; say which is meant, such as",
+        ),
         (["--link-bandwidth", "25e9"], "25e9GB/s, 25e9MB/s or 25e9Gbit/s"),
         (["--link-latency", "-1us"], "'-1us' is no time"),
         (["--link-latency", "3"], "without a unit; say which is meant: 3s, 3ms, 3us, 3ns."),

@@ -286,7 +286,7 @@ class Second(nn.Module):
         (lambda: pybuda.TTDevice("t", num_chips=2, chip_ids=[0]), "num_chips is 2, chip_ids are 1"),
         (lambda: pybuda.TTDevice("t", chip_ids=[]), "chip_ids is .*; a device has at least one"),
         (lambda: pybuda.TTDevice("t", chip_ids=[0, 0]), "chip_ids has 0 twice"),
-        (lambda: pybuda.TTDevice("t", chip_ids=[-5]), r"chip_ids\[0\] is -5; a whole number from 0"),
+        (lambda: pybuda.TTDevice("t", chip_ids=[-5]), r"chip_ids\[0\] is -5; a whole number"),
         (lambda: pybuda.TTDevice("t", chip_ids=[True]), r"chip_ids\[0\] is True; a whole"),
         (
             lambda: pybuda.TTDevice("t", fp32_fallback=pybuda.DataFormat.Int8),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 from pef.program import Program
 from sambac.errors import CompileError
@@ -38,7 +38,7 @@ def parse_bandwidth(text: str) -> float:
     value = 0.0
     if found:
         number, prefix, unit = found.groups()
-        if unit is None and float(number):
+        if unit is None and 0 < float(number) < inf:
             raise CompileError(
                 f"{text!r} is a bandwidth without a unit; say which is meant, such as "
                 f"{number}GB/s, {number}MB/s or {number}Gbit/s."
@@ -52,7 +52,7 @@ def parse_bandwidth(text: str) -> float:
 def parse_seconds(text: str) -> float:
     """Return the seconds in `3us`, `0.5ms` or `0`. Raises `CompileError`."""
     found = _SECONDS.fullmatch(text.strip())
-    if found and found[2] is None and float(found[1]):
+    if found and found[2] is None and 0 < float(found[1]) < inf:
         raise CompileError(
             f"{text!r} is a time without a unit; say which is meant: "
             f"{', '.join(found[1] + unit for unit in _UNITS)}."

@@ -335,7 +335,7 @@ def _updates_alone(program: Program, chosen: Selection) -> bool:
 def _types(program: Program, chosen: Selection) -> set[str]:
     """Return the types of the sections that are `chosen`."""
     if chosen.section_types is not None:
-        return set(chosen.section_types)
+        return {each if isinstance(each, str) else each.name for each in chosen.section_types}
     calls = range(len(program.schedule)) if chosen.calls is None else chosen.calls
     ids = chosen.section_ids or [program.schedule[call] for call in calls]
     return {program.sections[number].type.name for number in ids}
