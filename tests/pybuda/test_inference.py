@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from onnx import TensorProto, helper
 from pybuda_runs import ONE, Times, evaluated, later, near, tanh
 from torch import nn
 
@@ -363,3 +364,15 @@ def test_a_module_that_was_changed_is_compiled_again() -> None:
     near(shifted.run(2 * ONE), [5 * ONE])
     shifted.shift = 3.0
     near(shifted.run(2 * ONE), [7 * ONE])
+
+
+def test_an_onnx_model_of_a_fixed_batch_is_told_why() -> None:
+    wide = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 6]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", wide[:1], wide[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    pybuda.TTDevice("tt0", module=pybuda.OnnxModule("m", model)).push_to_inputs(torch.ones(4, 6))
+    with pytest.raises(
+        pybuda.PyBudaError, match=r"\[4, 6\] was expected. A TTDevice .* one sample"
+    ):
+        pybuda.run_inference()

@@ -368,4 +368,5 @@ class GradientsWatch:
         program = self._device.program
         kept = (program.symbols[index] for index in states_of(program).own)
         names = (symbol.name for symbol in kept if symbol.kind is SymbolKind.GRADIENT)
-        return any(bool(self._device.read(name).any()) for name in names)
+        found = map(self._device.find, names)
+        return any(bool(each.any()) for each in found if each is not None)
