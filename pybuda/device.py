@@ -340,24 +340,19 @@ def current() -> Context:
     return _context
 
 
-def require_chips(what: str, chosen: object) -> None:
-    """Raise `PyBudaError` for what is no list of chips, each of them once."""
-    found = listed(what, chosen, (int, tuple), "numbers")
-    if not found:
-        raise PyBudaError(f"{what} is []; a device has at least one chip, such as [0]")
-    for index, each in enumerate(found):
-        if not isinstance(each, tuple):
-            counted(f"{what}[{index}]", each)
-        if each in found[:index]:
-            raise PyBudaError(f"{what} has {each} twice; each chip is there once")
-
-
 def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     """Return the chips. Raises `PyBudaError` where the number is not that of those chosen."""
     if number is not None:
         counted("num_chips", number)
     if chosen is not None:
-        require_chips("chip_ids", chosen)
+        found = listed("chip_ids", chosen, (int, tuple), "numbers")
+        odd = [
+            each
+            for each in found
+            if isinstance(each, bool) or (not isinstance(each, tuple) and each < 0)
+        ]
+        if odd or not found or len({*found}) < len(found):
+            raise PyBudaError(f"chip_ids is {chosen}; give whole numbers from 0 on, each once")
         if number not in (None, len(chosen)):
             raise PyBudaError(f"num_chips is {number}, chip_ids are {len(chosen)}")
         return tuple(chosen)

@@ -16,7 +16,7 @@ from sambahost.chains import Chain
 from sambahost.golden import GoldenRule
 from sambahost.golden_training import evaluated
 from sambahost.models import Version
-from sambahost.onnx_part import OnnxPart
+from sambahost.onnx_part import OnnxPart, of_one_sample
 from sambahost.sample_runner import SampleRunner
 from sambahost.samples import Samples, joined
 from sambahost.trained_values import TrainedValues
@@ -52,11 +52,6 @@ def _sinks(part: Chain | OnnxPart) -> list[_Sink]:
         queues = [*inner.taps.values()] if isinstance(inner, RecordedModule) else []
         found += [*queues, *names[len(queues) :]]
     return found
-
-
-_OF_ONE_SAMPLE = (
-    "A TTDevice computes one sample at a time: export the model for a batch of 1, or of any size."
-)
 
 
 class TTDevice(DrivenTTDevice):
@@ -148,12 +143,8 @@ class TTDevice(DrivenTTDevice):
             names = () if runner.stages else runner.names
             made = compiled(part, sample, names, self._settings, self._values())
             runner.add(made, _sinks(part))
-            try:
+            with of_one_sample(part):
                 sample = runner.follow(sample)
-            except PyBudaError as error:
-                if not isinstance(part, OnnxPart) or "has shape" not in str(error):
-                    raise
-                raise PyBudaError(f"{error} {_OF_ONE_SAMPLE}") from error
         used = max(stage.chips for stage in runner.stages)
         tell_of_chips(self.name, used, len(self.chip_ids))
 
