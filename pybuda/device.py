@@ -345,7 +345,10 @@ def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...
     if number is not None:
         counted("num_chips", number)
     if chosen is not None:
-        listed("chip_ids", chosen, (int, tuple), "numbers")
+        found = listed("chip_ids", chosen, (int, tuple), "numbers")
+        odd = [each for each in found if isinstance(each, bool) or str(each)[0] == "-"]
+        if odd or not found or len({*found}) < len(found):
+            raise PyBudaError(f"chip_ids is {chosen}; give whole numbers from 0 on, each once")
         if number not in (None, len(chosen)):
             raise PyBudaError(f"num_chips is {number}, chip_ids are {len(chosen)}")
         return tuple(chosen)

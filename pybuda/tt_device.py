@@ -16,7 +16,7 @@ from sambahost.chains import Chain
 from sambahost.golden import GoldenRule
 from sambahost.golden_training import evaluated
 from sambahost.models import Version
-from sambahost.onnx_part import OnnxPart
+from sambahost.onnx_part import OnnxPart, of_one_sample
 from sambahost.sample_runner import SampleRunner
 from sambahost.samples import Samples, joined
 from sambahost.trained_values import TrainedValues
@@ -26,6 +26,7 @@ from ._C.backend_api import BackendDevice, BackendType, DeviceMode
 from .config import UNSET, CompilerConfig, CompileSettings, compiler, warn_of_idle
 from .device import chips_of, current
 from .errors import PyBudaError, counted, require_kind
+from .formats import held_as
 from .image import TTDeviceImage, compiled_by, image_of, with_step
 from .microbatch import Microbatch
 from .optimizers import Optimizer
@@ -90,6 +91,7 @@ class TTDevice(DrivenTTDevice):
             scheduler=(scheduler, LearningRateScheduler),
             fp32_fallback=(fp32_fallback, DataFormat),
         )
+        held_as(fp32_fallback, "fp32_fallback")
         warn_of_idle(device_mode=device_mode)
         self.arch = arch or BackendDevice.Wormhole_B0
         self.devtype = devtype or BackendType.Silicon
@@ -141,7 +143,8 @@ class TTDevice(DrivenTTDevice):
             names = () if runner.stages else runner.names
             made = compiled(part, sample, names, self._settings, self._values())
             runner.add(made, _sinks(part))
-            sample = runner.follow(sample)
+            with of_one_sample(part):
+                sample = runner.follow(sample)
         used = max(stage.chips for stage in runner.stages)
         tell_of_chips(self.name, used, len(self.chip_ids))
 

@@ -12,6 +12,7 @@ from pef.arguments import misfits
 
 from .completing import archs, of_all, optimizers, or_file
 from .number_types import Number, WholeNumber, Word
+from .other_words import OF_COMPILATIONS
 from .sectioned import SectionedCommand, SectionOption
 from .shell import FILE, Wrong, needs_compiler
 
@@ -27,6 +28,8 @@ class CompileCommand(SectionedCommand):
 
     `wanted` are the names of those that the command has; all without it.
     """
+
+    elsewhere = OF_COMPILATIONS
 
     def __init__(
         self, *arguments: Any, wanted: Collection[str] | None = None, **settings: Any

@@ -6,10 +6,12 @@ Those of click take what Python takes for its own source: `1_0`, ` 1`, digits of
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 
+from pef.arguments import MOST_THREADS
 from pef.text import number_of, whole_of
 
 if TYPE_CHECKING:
@@ -53,6 +55,23 @@ class Number(_Written, click.types.FloatParamType):
 
 class NumberRange(Number, click.FloatRange):
     """A number within limits, which the help tells."""
+
+
+class FiniteRange(NumberRange):
+    """A number within limits; not NaN, which none exclude, nor infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number that `value` is; fail for one that is not finite."""
+        found: float = super().convert(value, param, ctx)
+        if not isfinite(found):
+            self.fail(f"{found} is not a finite number.", param, ctx)
+        return found
+
+
+THREADS = WholeNumberRange(min=1, max=MOST_THREADS)
+"""How many threads to compute with."""
+SECONDS = FiniteRange(min=0, min_open=True)
+"""How long something may take."""
 
 
 class Word(_Choice):

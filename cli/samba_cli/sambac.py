@@ -12,7 +12,7 @@ import click
 from .compile_options import CompileCommand, options_from
 from .compiling import compile_to_file, model_file
 from .completing import archs, explained, graphs, ids, of_all, of_program, passes, sections
-from .number_types import Number, WholeNumber, WholeNumberRange
+from .number_types import SECONDS, THREADS, WholeNumber, WholeNumberRange
 from .sectioned import single_option
 from .shell import (
     DIFFERS,
@@ -181,8 +181,8 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
 @cli.command(cls=CompileCommand, wanted=OPTIONS, help=HELP)
 @click.argument("model", type=FILE)
 @single_option("-o", "--output", type=_PEF, help="The file to write; default: MODEL.tuning.toml.")
-@single_option("--threads", type=WholeNumber(), metavar="N", help="Default: as many as cores.")
-@single_option("--seconds", type=Number(), metavar="S", help="How long to measure. Default: 60.")
+@single_option("--threads", type=THREADS, metavar="N", help="Default: as many as cores.")
+@single_option("--seconds", type=SECONDS, metavar="S", help="How long to measure. Default: 60.")
 @talk_options
 def tune(
     model: str, output: Path | None, threads: int | None, seconds: float | None, **words: object
@@ -314,8 +314,8 @@ def explain(file: Path, name: str | None, as_json: bool) -> int:
 @cli.command(help=_SCALE_HELP)
 @click.argument("file", type=_PEF)
 @single_option("--replicas", metavar="N,N,...", help="How many. Default: 1,2,4,8,16,32,64.")
-@single_option("--link-bandwidth", metavar="B", help="From one replica to the next: 25GB/s.")
-@single_option("--link-latency", metavar="T", help="Of one reduction: 3us.")
+@single_option("--link-bandwidth", metavar="25GB/s", help="From one replica to the next.")
+@single_option("--link-latency", metavar="3us", help="Of one reduction.")
 @_naming_graph("--graph", metavar="NAME", help="Which training step, where there are several.")
 @single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Draw it too.")
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")

@@ -6,14 +6,13 @@ A run begins here, so nothing is imported before it is needed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack
+from typing import TYPE_CHECKING, NoReturn, Unpack
 
 import click
 from click.core import ParameterSource
 
 from .completing import graphs, ids, inputs, of_all, of_program, providers, types
-from .number_types import NumberRange, WholeNumber, WholeNumberRange
+from .number_types import THREADS, FiniteRange, WholeNumberRange
 from .sectioned import single_option
 from .shell import FILE, Wrong, leave_at_once, run, talk_options, version_option
 from .train_options import RunCommand, training_options, wants_data
@@ -60,19 +59,7 @@ Exit codes:
 """
 
 
-class _FiniteRange(NumberRange):
-    """A number from 0 on; not NaN, with which every element differs, nor infinity, with none."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        found: float = super().convert(value, param, ctx)
-        if not isfinite(found):
-            self.fail(f"{found} is not a finite number.", param, ctx)
-        return found
-
-
-_TOLERANCE = _FiniteRange(min=0)
+_TOLERANCE = FiniteRange(min=0)
 
 
 @click.command(cls=RunCommand, help=_HELP, context_settings={"help_option_names": ["-h", "--help"]})
@@ -141,7 +128,7 @@ _TOLERANCE = _FiniteRange(min=0)
 )
 @single_option(
     "--threads",
-    type=WholeNumber(),
+    type=THREADS,
     metavar="N",
     help="Threads to compute with.",
 )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import click
+
+from .other_words import explained
 
 if TYPE_CHECKING:
     from click.core import ParameterSource
@@ -66,7 +68,20 @@ class SectionOption(SingleOption):
 
 
 class SectionedCommand(click.Command):
-    """A command that groups its options by section, in the order in which sections appear."""
+    """A command that groups its options by section, in the order in which sections appear.
+
+    `elsewhere` are options of other tools, and what stands for them here.
+    """
+
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse `args`; an option that there is not is told with what stands for it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            known = {each for parameter in self.get_params(ctx) for each in parameter.opts}
+            raise explained(error, self.elsewhere, known) from error
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a list of options for each section."""

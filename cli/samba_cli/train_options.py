@@ -13,6 +13,7 @@ import click
 
 from .completing import hyperparams, of_program
 from .number_types import WholeNumberRange
+from .other_words import OF_RUNS
 from .sectioned import SectionedCommand, SectionOption, adds
 from .shell import FILE, Wrong
 
@@ -112,6 +113,8 @@ class TrainWords(TypedDict):
 
 class RunCommand(SectionedCommand):
     """`sambarun`, where `--data` after `--eval` is another option than before it."""
+
+    elsewhere = OF_RUNS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse `args` after giving each `--data` its own name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from operator import attrgetter, eq, is_
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -206,3 +207,17 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
     number = helper.np_dtype_to_tensor_dtype(array.dtype)
     return from_array(array.astype(numpy_dtype(number)), number)  # a copy: what came stays
+
+
+@contextmanager
+def of_one_sample(part: object) -> Iterator[None]:
+    """Say in the block why an ONNX model of a fixed batch does not fit a sample."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(part, OnnxPart) or "has shape" not in str(error):
+            raise
+        raise type(error)(
+            f"{error} A TTDevice computes one sample at a time: export the model for a batch of "
+            "1, or of any size."
+        ) from error

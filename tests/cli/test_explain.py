@@ -110,7 +110,13 @@ def test_the_link_may_be_the_device_s(sambac: Run, folder: Path, training: Path)
         (["--link-bandwidth", "0"], "'0' is no bandwidth"),
         (["--link-bandwidth", "9e999"], "'9e999' is no bandwidth"),
         (["--link-bandwidth", "fast"], "'fast' is no bandwidth"),
+        (
+            ["--link-bandwidth", "25"],
+            "'25' is a bandwidth without a unit; say which is meant, such as",
+        ),
+        (["--link-bandwidth", "25e9"], "25e9GB/s, 25e9MB/s or 25e9Gbit/s"),
         (["--link-latency", "-1us"], "'-1us' is no time"),
+        (["--link-latency", "3"], "without a unit; say which is meant: 3s, 3ms, 3us, 3ns."),
         (["--plot", "out.png"], "ends with .svg"),
         (["--graph", "trian"], "no graph 'trian' reduces gradients (did you mean 'train'?)"),
     ],
@@ -118,7 +124,7 @@ def test_the_link_may_be_the_device_s(sambac: Run, folder: Path, training: Path)
 def test_words_that_cannot_be_meant(
     sambac: Run, training: Path, words: list[str], said: str
 ) -> None:
-    link = ["--link-bandwidth", "1e9", "--link-latency", "0"]
+    link = ["--link-bandwidth", "1GB/s", "--link-latency", "0"]
     kept = [] if words[0].startswith("--link") else link
     result = sambac("scale", training, *kept, *words)
     assert (result.code, result.out) == (2, "")
@@ -126,6 +132,6 @@ def test_words_that_cannot_be_meant(
 
 
 def test_what_reduces_nothing_is_refused(sambac: Run, inference: Path) -> None:
-    result = sambac("scale", inference, "--link-bandwidth", "1e9", "--link-latency", "0")
+    result = sambac("scale", inference, "--link-bandwidth", "1GB/s", "--link-latency", "0")
     assert result.code == 2
     assert "compile it with --train --data-parallel" in result.err

@@ -220,12 +220,13 @@ def test_damaged_files_are_a_sentence(
     ("words", "said"),
     [
         (("tune", "--threads", "0"), "threads"),
-        (("tune", "--threads", "257"), "threads is 257; a whole number from 1 to 256"),
-        (("tune", "--seconds", "-1"), "seconds"),
+        (("tune", "--threads", "257"), "'--threads': 257 is not in the range 1<=x<=256"),
+        (("tune", "--seconds", "0"), "'--seconds': 0.0 is not in the range x>0"),
         (
             ("tune", "--precision", "int8", "--calibrate", "a.toml", "-o", "a.toml"),
             "a.toml is the input",
         ),
+        (("tune", "--fp16"), "No such option '--fp16'; see --precision."),
         (("tune", "--tuning", "x"), "No such option"),
         (("tune", "-o", "net.onnx"), "net.onnx is the input"),
         (("tune", "-o", "w.onnx"), "w.onnx would be an ONNX model by its name, and a file of sett"),

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from onnx import TensorProto, helper
 from pybuda_runs import ONE, Times, evaluated, later, near, tanh
 from torch import nn
 
@@ -284,6 +285,14 @@ class Second(nn.Module):
         (lambda: pybuda.run_inference(input_count=-1), "input_count is -1"),
         (lambda: pybuda.run_inference(inputs=torch.zeros(2, 2)), "a list of microbatches was exp"),
         (lambda: pybuda.TTDevice("t", num_chips=2, chip_ids=[0]), "num_chips is 2, chip_ids are 1"),
+        (lambda: pybuda.TTDevice("t", chip_ids=[]), "chip_ids is .*; give whole"),
+        (lambda: pybuda.TTDevice("t", chip_ids=[0, 0]), "chip_ids is .*each once"),
+        (lambda: pybuda.TTDevice("t", chip_ids=[-5]), "chip_ids is .*; give whole"),
+        (lambda: pybuda.TTDevice("t", chip_ids=[True]), "chip_ids is .*; give whole"),
+        (
+            lambda: pybuda.TTDevice("t", fp32_fallback=pybuda.DataFormat.Int8),
+            "fp32_fallback is DataFormat.Int8; floating-point numbers are held as",
+        ),
         (lambda: pybuda.TTDevice("t").push_to_inputs("x"), "'x' came; a torch, numpy or"),
         (lambda: pybuda.CPUDevice("c", module=Scaled()), "a CPUDevice runs PyTorch modules"),
         (lambda: pybuda.TTDevice("t", module=[Scaled("a"), Scaled("a")]), "there is a module 'a'"),
@@ -355,3 +364,15 @@ def test_a_module_that_was_changed_is_compiled_again() -> None:
     near(shifted.run(2 * ONE), [5 * ONE])
     shifted.shift = 3.0
     near(shifted.run(2 * ONE), [7 * ONE])
+
+
+def test_an_onnx_model_of_a_fixed_batch_is_told_why() -> None:
+    wide = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 6]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", wide[:1], wide[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    pybuda.TTDevice("tt0", module=pybuda.OnnxModule("m", model)).push_to_inputs(torch.ones(4, 6))
+    with pytest.raises(
+        pybuda.PyBudaError, match=r"\[4, 6\] was expected. A TTDevice .* one sample"
+    ):
+        pybuda.run_inference()

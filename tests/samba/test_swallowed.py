@@ -104,6 +104,9 @@ def test_what_is_no_number_is_none_after_the_number_was_run(traced):
         ("gradient_accumulation", 1),
         ("grad_accumulation_steps", "4"),
         ("gradient_accumulation_steps", True),
+        ("gradient_accumulation_steps", 2.0),
+        ("grad_accumulation_steps", 0),
+        ("grad_accumulation_steps", -2),
     ],
 )
 def test_options_are_flags_and_numbers(option, value, folder):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 from pef.program import Program
 from sambac.errors import CompileError
@@ -33,11 +33,16 @@ class Link:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return the bytes a second in `25GB/s`, `200Gbit/s` or `25e9`. Raises `CompileError`."""
+    """Return the bytes a second in `25GB/s` or `200Gbit/s`. Raises `CompileError`."""
     found = _BANDWIDTH.fullmatch(text.strip())
     value = 0.0
     if found:
         number, prefix, unit = found.groups()
+        if unit is None and 0 < float(number) < inf:
+            raise CompileError(
+                f"{text!r} is a bandwidth without a unit; say which is meant, such as "
+                f"{number}GB/s, {number}MB/s or {number}Gbit/s."
+            )
         value = float(number) * _PREFIXES[prefix or ""] / (_BITS if unit in ("bit", "b") else 1)
     if not value or not isfinite(value):
         raise CompileError(f"{text!r} is no bandwidth; give one such as 25GB/s or 200Gbit/s.")
@@ -45,8 +50,13 @@ def parse_bandwidth(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """Return the seconds in `3us`, `0.5ms` or `3e-6`. Raises `CompileError`."""
+    """Return the seconds in `3us`, `0.5ms` or `0`. Raises `CompileError`."""
     found = _SECONDS.fullmatch(text.strip())
+    if found and found[2] is None and 0 < float(found[1]) < inf:
+        raise CompileError(
+            f"{text!r} is a time without a unit; say which is meant: "
+            f"{', '.join(found[1] + unit for unit in _UNITS)}."
+        )
     value = float(found[1]) * _UNITS[found[2] or "s"] if found else float("inf")
     if not isfinite(value):
         raise CompileError(f"{text!r} is no time; give one such as 3us.")

@@ -15,7 +15,7 @@ from sambaflow.samba.errors import SambaError
 
 from .app_options import as_given, defaults, spelled_option
 from .checked import require
-from .kinds import COUNT, FLAG, whole
+from .kinds import COUNT, FLAG, ArgumentKind, whole
 
 Optimizers: TypeAlias = "torch.optim.Optimizer | Sequence[torch.optim.Optimizer] | None"
 Inputs: TypeAlias = "Sequence[object] | Mapping[str, object] | Tensor | None"
@@ -32,9 +32,10 @@ MAPPINGS = ("section", "spatial")
 STEPS_OF_GRADIENTS = ("grad_accumulation_steps", "gradient_accumulation_steps")
 """What applications call the number of backward passes before a step of the optimizer."""
 
+_STEPS = ArgumentKind(f"{COUNT.words} above 0", lambda v: COUNT.fits(v) and whole(v) > 0)
 _TYPED = {
     **dict.fromkeys(("inference", "data_parallel", "gradient_accumulation"), FLAG.or_none()),
-    **dict.fromkeys(STEPS_OF_GRADIENTS, COUNT.or_none()),
+    **dict.fromkeys(STEPS_OF_GRADIENTS, _STEPS.or_none()),
 }
 """Options that decide something by being true, or by their number."""
 

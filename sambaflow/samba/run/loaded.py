@@ -38,6 +38,7 @@ from .optimizer_matching import learning
 from .runtime_profile import RuntimeProfile
 from .settings_matching import SettingsWatch, tell_other_settings
 from .transfer import (
+    GradientsWatch,
     Replicas,
     default_gradients,
     fetched,
@@ -75,6 +76,7 @@ class LoadedPef:
         self.alone = Mutex(partial(SambaError, _INSIDE))
         """Held by a run from what it is given to what it returns: threads take turns."""
         self._replicas = Replicas(self.device, profiler)
+        self._gradients = GradientsWatch(self.device)
         self._select = Selector(self.device, self._prepare)
 
     def close(self) -> None:
@@ -189,6 +191,7 @@ class LoadedPef:
             self._modes.tell(str(device.path), ())
         if train and any(_may_update(part) for part in chosen):
             self._watch.tell(str(device.path))
+        self._gradients.tell(chosen)
         with measuring(self._profiler, events.RUN):
             results = device.run(chosen[0], settings, profile)
             for part in chosen[1:]:  # what was set stays, and a seed given again would begin anew

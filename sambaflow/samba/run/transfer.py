@@ -13,7 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from pef.graphs import gradient_name
-from pef.program import Program
+from pef.program import Program, SectionType
+from pef.states import states_of
+from pef.symbols import SymbolKind
 from pef.warned import warn
 from pef.wording import listed
 from sambaflow.samba.arguments.options import ReductionMode
@@ -327,8 +329,44 @@ def _updates_alone(program: Program, chosen: Selection) -> bool:
     """Return whether optimizers run, and gradients are not reduced that could be."""
     if chosen.reduction != "none" or all(s.type.name != "REDUCE" for s in program.sections):
         return False
+    return "OPT" in _types(program, chosen)
+
+
+def _types(program: Program, chosen: Selection) -> set[str]:
+    """Return the types of the sections that are `chosen`."""
     if chosen.section_types is not None:
-        return "OPT" in chosen.section_types
+        return {each if isinstance(each, str) else each.name for each in chosen.section_types}
     calls = range(len(program.schedule)) if chosen.calls is None else chosen.calls
     ids = chosen.section_ids or [program.schedule[call] for call in calls]
-    return any(program.sections[number].type.name == "OPT" for number in ids)
+    return {program.sections[number].type.name for number in ids}
+
+
+class GradientsWatch:
+    """Warns of optimizers that run before any backward pass, where gradients add up over runs."""
+
+    def __init__(self, device: SambaDevice) -> None:
+        self._device = device
+        self._waits = any(s.type is SectionType.ZEROGRAD for s in device.program.sections)
+
+    def tell(self, chosen: Iterable[Selection]) -> None:
+        """Warn if `chosen` updates parameters by the zeros that gradients begin with."""
+        if not self._waits:
+            return
+        for part in chosen:
+            types = _types(self._device.program, part)
+            if "BCKWD" in types:
+                self._waits = False
+                return
+            if "OPT" in types and not self._has_gradients():
+                warn(
+                    "OPT runs before any BCKWD has: gradients are zero, and parameters move by "
+                    "weight decay alone, if at all"
+                )
+
+    def _has_gradients(self) -> bool:
+        """Return whether the device was given gradients by hand."""
+        program = self._device.program
+        kept = (program.symbols[index] for index in states_of(program).own)
+        names = (symbol.name for symbol in kept if symbol.kind is SymbolKind.GRADIENT)
+        found = map(self._device.find, names)
+        return any(bool(each.any()) for each in found if each is not None)

@@ -119,14 +119,14 @@ def test_the_ring_is_the_formula_of_the_page():
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("25GB/s", 25e9), ("200Gbit/s", 25e9), ("1e9", 1e9), ("4 MB", 4e6), ("10Gbps", 1.25e9)],
+    [("25GB/s", 25e9), ("200Gbit/s", 25e9), ("1e9B/s", 1e9), ("4 MB", 4e6), ("10Gbps", 1.25e9)],
 )
 def test_bandwidths(text, value):
     assert parse_bandwidth(text) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("3us", 3e-6), ("0", 0.0), ("2e-6", 2e-6), ("1 ms", 1e-3)]
+    ("text", "value"), [("3us", 3e-6), ("0", 0.0), ("2e-6s", 2e-6), ("1 ms", 1e-3)]
 )
 def test_latencies(text, value):
     assert parse_seconds(text) == pytest.approx(value)
