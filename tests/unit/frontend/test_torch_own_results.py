@@ -79,6 +79,13 @@ def _undropped_buffer(module: _Writing, x: Tensor) -> Tensor:
     return x * module.w * module.kept
 
 
+def _undropped_elsewhere(module: _Writing, x: Tensor) -> Tensor:
+    y = x * module.w.detach()
+    outs = torch.empty_like(y), torch.empty_like(y, dtype=torch.bool)
+    given, _ = _aten.native_dropout(y, 0.5, False, out0=outs[0], out1=outs[1])
+    return given + y
+
+
 _FUNCTIONS = (
     *(_lifted_buffer, _buffer_that_was_lifted, _lifted_fresh, _lifted, _was_lifted),
     *(_undropped, _dropped_at_no_rate, _undropped_buffer),
@@ -90,7 +97,7 @@ def test_training(function: Callable[[_Writing, Tensor], Tensor]) -> None:
     require_two_steps_of_torch(_Writing(function), X)
 
 
-@pytest.mark.parametrize("function", [_lifted, _was_lifted, _undropped])
+@pytest.mark.parametrize("function", [_lifted, _was_lifted, _undropped, _undropped_elsewhere])
 @pytest.mark.parametrize("recorded", [False, True])
 def test_values(function: Callable[[_Writing, Tensor], Tensor], recorded: bool) -> None:
     module = _Writing(function).eval()

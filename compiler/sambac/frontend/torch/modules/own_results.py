@@ -24,9 +24,9 @@ def lift(self: Tensor) -> Tensor:
     return self
 
 
-def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor, Tensor]:
-    """Drop numbers of a copy, which may drop none."""
-    return torch.native_dropout(input.clone(), p, train)
+def native_dropout(input: Tensor, p: float, train: bool | None, **outs: Tensor) -> Any:
+    """Drop numbers of a copy, which may drop none; `outs` are tensors that take the results."""
+    return _aten.native_dropout(input.clone(), p, train, **outs)
 
 
 _LIFTS = (_aten.lift, _aten.lift.default, _aten.lift_fresh, _aten.lift_fresh.default)
