@@ -201,9 +201,12 @@ class HostTrainer:
 
 
 def _steps_alone(optimizer: torch.optim.Optimizer) -> bool:
-    """Tell whether `step` can be called without arguments."""
+    """Tell whether `step` can be called without arguments.
+
+    The class is asked: what a scheduler puts in the place of the method has its arguments and more.
+    """
     try:
-        inspect.signature(optimizer.step).bind()
+        inspect.signature(type(optimizer).step).bind(optimizer)
     except TypeError:
         return False
     return True

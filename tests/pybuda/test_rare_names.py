@@ -202,6 +202,22 @@ def test_an_optimizer_that_steps_by_a_closure_is_refused() -> None:
         pybuda.run_training(_sequential=True)
 
 
+def test_an_optimizer_with_a_scheduler_steps_alone() -> None:
+    """A scheduler puts a function in the place of its `step`, which takes the optimizer."""
+    layer = nn.Linear(6, 4)
+    before = layer.weight.detach().clone()
+    device = pybuda.CPUDevice(
+        "cpu0",
+        lambda module: torch.optim.SGD(module.parameters(), 0.1),
+        lambda optimizer: torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        module=later(layer, "net"),
+    )
+    device.place_loss_module(later(nn.MSELoss(), "mse"))
+    push(batches(1), device)
+    pybuda.run_training(_sequential=True)
+    assert not torch.equal(layer.weight, before)
+
+
 def test_a_module_knows_its_device() -> None:
     module, loss = later(nn.Tanh(), "tanh"), later(nn.MSELoss(), "mse")
     assert module.get_device() is None
