@@ -122,6 +122,9 @@ OWN = "o = Attention <{}> (qh, kh, vh{})"
 ON_HEADS = "".join(f"{x}h = Transpose <perm = [0, 2, 1, 3]> ({x})  " for x in "qkv")
 HEADS_OF_TOKENS = {
     "an operator of heads": Form(FOUR, "", "", 23, ON_HEADS, OWN.format("is_causal = 0", "")),
+    "one that says its heads twice": Form(
+        FOUR, "", "", 23, ON_HEADS, OWN.format("q_num_heads = 4, kv_num_heads = 4", "")
+    ),
     "one that looks back alone": Form(
         FOUR, "", "", 23, ON_HEADS, OWN.format("is_causal = 1, scale = 0.5", "")
     ),

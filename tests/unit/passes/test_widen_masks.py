@@ -34,14 +34,17 @@ def widened(model: onnx.ModelProto) -> ir.Model:
     return result
 
 
+def feeds_of(model: onnx.ModelProto, known: dict[str, int]) -> dict[str, np.ndarray]:
+    dims = {port.name: port.type.tensor_type.shape.dim for port in model.graph.input}
+    sizes = {name: [d.dim_value or known[d.dim_param] for d in dims[name]] for name in dims}
+    return {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+
+
 @pytest.mark.parametrize("mask", [(2, 1, 1, 7), (1, 7), (5, 1), (2, 4, 5, 1), (1, 1)])
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_mask_of_one_row_or_column_is_expanded(mask: tuple[int, ...], flat: bool):
     model, full = attention(mask, flat=flat), (*mask[:-2], 5, 7)
-    feeds = {
-        i.name: rng.normal(size=[d.dim_value for d in i.type.tensor_type.shape.dim]).astype("f")
-        for i in model.graph.input
-    }
+    feeds = feeds_of(model, {})
     wide = {**feeds, "m": np.broadcast_to(feeds["m"], full)}
     (expected,) = ReferenceEvaluator(attention(full, flat=flat)).run(None, wide)
     session = onnxruntime.InferenceSession(ir.to_proto(widened(model)).SerializeToString())
@@ -57,13 +60,7 @@ def test_open_sizes_stay_open(sizes: str, mask: str):
         g (float[{sizes}] q, float[b,4,7,8] k, float[b,4,7,3] v, float[{mask}] m)
         => (float[b,4,r,3] y) {{ y = Attention (q, k, v, m) }}"""
     )
-    known = {"b": 3, "t": 5}
-    feeds = {
-        i.name: rng.normal(
-            size=[d.dim_value or known[d.dim_param] for d in i.type.tensor_type.shape.dim]
-        ).astype("f")
-        for i in model.graph.input
-    }
+    feeds = feeds_of(model, {"b": 3, "t": 5})
     (expected,) = ReferenceEvaluator(model).run(None, feeds)
     session = onnxruntime.InferenceSession(ir.to_proto(widened(model)).SerializeToString())
     (actual,) = session.run(None, feeds)
@@ -79,13 +76,7 @@ def test_rows_whose_number_is_open_may_be_one(mask: str, queries: str, rows: int
         g (float[b,4,{queries},8] q, float[b,4,7,8] k, float[b,4,7,3] v, float[{mask}] m)
         => (float[b,4,u,3] y) {{ y = Attention (q, k, v, m) }}"""
     )
-    known = {"b": 3, "t": 5, "r": rows}
-    feeds = {
-        i.name: rng.normal(
-            size=[d.dim_value or known[d.dim_param] for d in i.type.tensor_type.shape.dim]
-        ).astype("f")
-        for i in model.graph.input
-    }
+    feeds = feeds_of(model, {"b": 3, "t": 5, "r": rows})
     (expected,) = ReferenceEvaluator(model).run(None, feeds)
     wide = widened(model)
     assert not WidenMasks()(wide).modified

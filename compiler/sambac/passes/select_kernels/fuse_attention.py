@@ -54,21 +54,13 @@ _TURNED_HEADS = (0, 2, 3, 1)
 
 @dataclass(frozen=True)
 class _HeadTokens:
-    """Tokens `x` [B, S, H, E], times `scale`, whose heads `rotary` turns if there is one."""
+    """Tokens `x` [B, S, heads, size], times `scale`, whose heads `rotary` turns if there is one."""
 
     x: ir.Value
+    heads: int
+    size: int
     scale: float
     rotary: ir.Node | None
-
-    @property
-    def heads(self) -> int:
-        """How many heads there are."""
-        return self.x.shape[2]  # type: ignore[index, return-value]  # it has four axes, two known
-
-    @property
-    def size(self) -> int:
-        """How many numbers there are for each head."""
-        return self.x.shape[3]  # type: ignore[index, return-value]
 
 
 @dataclass(frozen=True)
@@ -140,9 +132,7 @@ def _put(
         "Attention",
         *(*read, *(() if mask is None else (mask,))),
         like=like,
-        q_num_heads=query.heads,
-        kv_num_heads=key.heads,
-        **attributes,
+        **{**attributes, "q_num_heads": query.heads, "kv_num_heads": key.heads},
     )
     sizes = [0, 0, query.heads, value.size]
     heads = editor.replace(node, "Reshape", made, sizes, allowzero=0).outputs[0]
@@ -334,15 +324,12 @@ def _tokens(
                 return None
         else:
             return None
-    return _HeadTokens(value, scale, rotary) if value is not None and _has_heads(value) else None
-
-
-def _has_heads(value: ir.Value) -> bool:
-    """Tell whether `value` is of float32, with known numbers of heads and of what each has."""
-    shape = value.shape
-    if value.dtype != ir.DataType.FLOAT or shape is None or len(shape) != _RANK:
-        return False
-    return all(isinstance(size, int) and size > 0 for size in shape[2:])
+    if value is None or value.shape is None or len(value.shape) != _RANK:
+        return None
+    heads, size = value.shape[2:]
+    if value.dtype != ir.DataType.FLOAT or not isinstance(heads, int) or not isinstance(size, int):
+        return None
+    return _HeadTokens(value, heads, size, scale, rotary) if heads and size else None
 
 
 def _turns(node: ir.Node) -> bool:
