@@ -1,9 +1,13 @@
-"""Large vectors as rows that a cache holds, so that updates can go row by row.
+"""Vectors over many parameters, laid out as matrices for the kernels of their updates.
 
-`variants.chunks` says what is made of it; docs/decisions/optimizers.md how much it gains.
+Each vector has lanes, which threads share (`graph.lanes`). A large vector is rows that a cache
+holds, of lanes each, so that updates can go row by row. `variants.chunks` says what is made of it;
+docs/decisions/optimizers.md how much it gains.
 """
 
 from __future__ import annotations
+
+from sambac.graph.lanes import LANES, in_lanes
 
 ROW_BYTES = 1 << 19
 """Of the longest row: a handful of these fits the second-level cache of most processors."""
@@ -15,12 +19,14 @@ _ALIGNMENT = 64
 
 
 def in_rows(size: int, itemsize: int) -> tuple[int, ...]:
-    """Return the shape of `size` bytes of elements: [rows, length], or [length] where none fits.
+    """Return the shape of `size` bytes of elements.
 
-    Rows are equally long and begin at multiples of 64 bytes.
+    It is [rows, lanes, length] if the vector is large, else [lanes, length] if it is long enough,
+    and [length] where neither fits. Rows are equally long and begin at multiples of 64 bytes.
     """
+    elements = size // itemsize
     if size >= _LEAST_BYTES:
         for row in range(ROW_BYTES, SHORTEST_BYTES - 1, -_ALIGNMENT):
             if size % row == 0:
-                return size // row, row // itemsize
-    return (size // itemsize,)
+                return size // row, LANES, row // itemsize // LANES
+    return in_lanes(elements)

@@ -68,7 +68,7 @@ class StepGraph:
     def pack(self, pack: Pack, like: ir.Value) -> ir.Value:
         """Add the input that spans the members of `pack`, of the element type of `like`.
 
-        It is a vector, or has the rows of a long one.
+        It has the shape in which its kind of vector is laid out: `rows.in_rows`.
         """
         self.packs.append(pack)
         assert like.dtype is not None

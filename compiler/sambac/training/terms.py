@@ -17,6 +17,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
+from sambac.graph.lanes import SHORTEST_LANE
 from sambac.graph.origins import note_host_cast
 
 HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -24,8 +25,6 @@ HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 _SHORT = 1 << 16
 """Elements whose float32 squares a running sum adds up without visible loss; more go by rows."""
 _ROW = 1024
-_LONG = 1 << 14
-"""Elements from which on a row is worth a call of the kernel that adds products."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +114,7 @@ class Term:
         The kernel takes no empty ones.
         """
         shape = shape_of(self.value)
-        fits = len(shape) == 1 or (len(shape) == 2 and shape[1] >= _LONG)
+        fits = len(shape) == 1 or (len(shape) > 1 and shape[-1] >= SHORTEST_LANE)
         if not fits or 0 in shape or self.dtype != ir.DataType.FLOAT:
             return self + other * times
         scalar = times.cast(ir.DataType.FLOAT).value

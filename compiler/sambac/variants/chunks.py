@@ -5,9 +5,9 @@ every operator. Large packs are laid out as rows (`training.rows`), and here
 
     a = Mul(v, s)  b = GatedAdd(a, u, gates)   ->   b = Scan(body, v, u, gates)
 
-where the body is the chain over one row: `v`, `u` [rows, n], `gates` [rows, 1], `s` a number, which
-the body reads from outside. What is written over an operand is written row by row, after the last
-operator that reads the row.
+where the body is the chain over one row: `v`, `u` [rows, lanes, n], `gates` [rows, lanes, 1], `s` a
+number, which the body reads from outside. What is written over an operand is written row by row,
+after the last operator that reads the row.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import onnx_ir as ir
 
 from sambac.graph.control_flow import Values, scan
 from sambac.graph.editor import Editor
+from sambac.graph.lanes import LANES
 from sambac.graph.nodes import copy_node, static_shape, supersede
 from sambac.ops import is_elementwise
 from sambac.passes.base import Pass
@@ -63,11 +64,16 @@ def _chains(graph: ir.Graph) -> Iterator[list[ir.Node]]:
 
 
 def has_rows(value: ir.Value) -> bool:
-    """Tell whether `value` is a matrix of such rows as large vectors are laid out in."""
+    """Tell whether `value` is a stack of such rows as large vectors are laid out in."""
     shape = static_shape(value)
-    if shape is None or len(shape) != 2 or shape[0] < 2 or value.dtype is None:
+    if shape is None or len(shape) != 3 or value.dtype is None:
         return False
-    return SHORTEST_BYTES <= shape[1] * value.dtype.itemsize <= ROW_BYTES
+    rows, lanes, length = shape
+    return (
+        rows > 1
+        and lanes == LANES
+        and SHORTEST_BYTES <= lanes * length * value.dtype.itemsize <= ROW_BYTES
+    )
 
 
 def _is_by_rows(node: ir.Node) -> bool:
@@ -77,7 +83,7 @@ def _is_by_rows(node: ir.Node) -> bool:
     if not has_rows(made) or shape is None or len(node.outputs) != 1:
         return False
     read = (static_shape(value) for value in node.inputs if value is not None)
-    fits = all(each in (shape, (shape[0], 1), (1,), ()) for each in read)
+    fits = all(each in (shape, (*shape[:-1], 1), (1,), ()) for each in read)
     return fits and is_elementwise(node.domain, node.op_type)
 
 

@@ -7,20 +7,24 @@ import onnx_ir as ir
 import onnxruntime as ort
 import pytest
 
+from sambac.graph.lanes import LANES
 from sambac.passes.legalize.infer_shapes import InferShapes
 from sambac.training.rows import ROW_BYTES, SHORTEST_BYTES, in_rows
 from sambac.variants.chunks import UpdateInChunks
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>'
-_LONG = 1 << 15
-_PORTS = f"float[4,{_LONG}] w, float[4,{_LONG}] g, float[4,{_LONG}] m, float rate, float[4,1] gates"
+_LONG = (1 << 15) // LANES
+_ROWS = f"4,{LANES},{_LONG}"
+_PORTS = ", ".join(
+    (*(f"float[{_ROWS}] {name}" for name in "wgm"), f"float rate, float[4,{LANES},1] gates")
+)
 ADAM = """
     a = Mul (m, rate)  b = com.microsoft.GatedAdd (a, g, gates)
     r = Sqrt (w)  q = Div (b, r)  y = com.microsoft.GatedAdd (w, q, gates)"""
 
 
 def model(text: str, outputs: str = "y", ports: str = _PORTS) -> ir.Model:
-    made = ", ".join(f"float[4,{_LONG}] {name}" for name in outputs.split())
+    made = ", ".join(f"float[{_ROWS}] {name}" for name in outputs.split())
     return shaped(f"{_HEAD} update ({ports}) => ({made}) {{ {text} }}")
 
 
@@ -101,7 +105,9 @@ def test_what_gains_nothing_or_goes_across_rows_is_kept(name: str) -> None:
     assert not UpdateInChunks()(before).modified
 
 
-@pytest.mark.parametrize("shape", ["4,1024", f"1,{4 * _LONG}", f"2,{_LONG * 8}"])
+@pytest.mark.parametrize(
+    "shape", [f"4,{LANES},1024", f"1,{_ROWS[2:]}", f"2,{LANES},{_LONG * 8}", f"4,{LANES * _LONG}"]
+)
 def test_rows_that_are_short_or_too_long_are_kept(shape: str) -> None:
     text = "a = Mul (w, rate)  b = Sqrt (a)  y = Exp (b)"
     given = shaped(
@@ -115,13 +121,18 @@ def test_rows_that_are_short_or_too_long_are_kept(shape: str) -> None:
 )
 @pytest.mark.parametrize("itemsize", [4, 8])
 def test_rows_fill_a_vector_and_begin_at_whole_lines(elements: int, itemsize: int) -> None:
-    rows, length = in_rows(elements * itemsize, itemsize)
-    assert rows * length == elements
+    rows, lanes, length = in_rows(elements * itemsize, itemsize)
+    assert rows * lanes * length == elements
     assert rows > 1
-    assert length * itemsize % 64 == 0
-    assert SHORTEST_BYTES <= length * itemsize <= ROW_BYTES
+    assert lanes * length * itemsize % 64 == 0
+    assert SHORTEST_BYTES <= lanes * length * itemsize <= ROW_BYTES
 
 
-@pytest.mark.parametrize("elements", [0, 1, 1000, (3 << 16) - 16, (1 << 20) + 7, 1048583])
-def test_short_vectors_and_those_that_no_rows_fill_stay_vectors(elements: int) -> None:
+@pytest.mark.parametrize("elements", [0, 1, 1000, LANES * 1023, (3 << 16) - 1, (1 << 20) + 7])
+def test_short_vectors_and_those_that_nothing_fills_stay_vectors(elements: int) -> None:
     assert in_rows(elements * 4, 4) == (elements,)
+
+
+@pytest.mark.parametrize("elements", [LANES * 1024, (3 << 16) - 16, 262144 * 3 + 8])
+def test_vectors_without_rows_have_lanes(elements: int) -> None:
+    assert in_rows(elements * 4, 4) == (LANES, elements // LANES)
