@@ -65,6 +65,7 @@ from .select_kernels.pool_first import PoolBeforeConv, PoolBeforeRelu
 from .select_kernels.reduce_strength import ReduceStrength
 from .select_kernels.share_activations import ShareErrorFunctions, ShareSigmoids
 from .select_kernels.sum_products import SumProducts
+from .simplify.batch_first import BatchFirst
 from .simplify.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from .simplify.eliminate_dead_code import EliminateDeadCode
 from .simplify.fold_affine import FoldIntoConv, FoldIntoNormalization
@@ -76,6 +77,8 @@ from .simplify.lower_einsum import LowerEinsum
 from .simplify.merge_chains import CastBeforeProducts, GatherShuffles, MergeChains
 from .simplify.remove_no_ops import RemoveNoOps
 from .simplify.share_heads import ShareHeads
+from .simplify.split_parts import SplitParts
+from .simplify.spread_heads import SpreadHeads
 from .workarounds.empty_results import EmptyResults, EmptySums, OpenProducts
 from .workarounds.full_dropouts import FullDropouts
 from .workarounds.keep_deviations import KeepDeviations
@@ -132,6 +135,11 @@ SIMPLIFY: tuple[Pass, ...] = (
     LogSigmoids(),  # not for speed: onnxruntime's sigmoids are 0 too soon
     JoinPads(),
     EliminateDeadCode(),  # what read a piece no longer counts as its reader
+    MergeChains(),
+    SplitParts(),
+    EliminateDeadCode(),  # likewise
+    BatchFirst(),
+    SpreadHeads(),
     MergeChains(),
     AbsorbTransposes(),
     RemoveNoOps(),

@@ -103,7 +103,7 @@ def _turned_between(editor: Editor, node: ir.Node) -> str | None:
     inner = made_by(turn.inputs[0], *RESHAPES) if turn is not None else None
     if turn is None or inner is None or inner.inputs[0] is None:
         return "the input is no Transpose of what is reshaped"
-    sums, order = SizeSums(node.graph), _permutation(turn)
+    sums, order = SizeSums(node.graph), permutation(turn)
     source, between, target = (
         sums.of(value) for value in (inner.inputs[0], inner.outputs[0], node.outputs[0])
     )
@@ -117,10 +117,12 @@ def _turned_between(editor: Editor, node: ir.Node) -> str | None:
         return "not the last two axes swap"
     x, rank = inner.inputs[0], len(target)
     if target[:-2] != source[:-2]:
-        shape = target_shape(node.outputs[0])
-        if shape is None:
+        made = node.outputs[0]
+        shape = target_shape(made)
+        if shape is None or made.shape is None:
             return "the axes of the result are not known"
-        x = editor.op("Reshape", x, [*shape[:-2], shape[-1], shape[-2]])
+        like = ir.Value(type=made.type, shape=ir.Shape([*made.shape[:-2], *made.shape[:-3:-1]]))
+        x = editor.op("Reshape", x, [*shape[:-2], shape[-1], shape[-2]], like=like)
     editor.replace(node, "Transpose", x, perm=[*range(rank - 2), rank - 1, rank - 2])
     return None
 
@@ -129,7 +131,7 @@ def _transpose_chain(editor: Editor, node: ir.Node) -> str | None:
     inner = made_by(node.inputs[0], "Transpose")
     if inner is None:
         return "the input is another operator"
-    first, second = _permutation(inner), _permutation(node)
+    first, second = permutation(inner), permutation(node)
     if first is None or second is None:
         return "the rank is not known"
     editor.replace(node, "Transpose", inner.inputs[0], perm=[first[axis] for axis in second])
@@ -137,7 +139,7 @@ def _transpose_chain(editor: Editor, node: ir.Node) -> str | None:
 
 
 def _still_transpose(editor: Editor, node: ir.Node) -> str | None:
-    shape, order = static_shape(node.inputs[0]), _permutation(node)
+    shape, order = static_shape(node.inputs[0]), permutation(node)
     if shape is None or order is None or 0 in shape or editor.opset < 5:
         return "the shape is not known"
     moved = [axis for axis in order if shape[axis] != 1]
@@ -155,7 +157,7 @@ def _there_and_back(editor: Editor, node: ir.Node) -> str | None:
     if inner is None or editor.opset < 5:
         return "it is not behind a Transpose that is reshaped"
     before, after = static_shape(inner.outputs[0]), static_shape(node.inputs[0])
-    target, orders = static_shape(node.outputs[0]), (_permutation(inner), _permutation(node))
+    target, orders = static_shape(node.outputs[0]), (permutation(inner), permutation(node))
     if before is None or after is None or target is None or 0 in target or None in orders:
         return "the shape is not known"
     first, second = _factors(before, after), _factors(after, before)
@@ -186,7 +188,8 @@ def _factors(shape: tuple[int, ...], other: tuple[int, ...]) -> list[list[tuple[
     ]
 
 
-def _permutation(node: ir.Node) -> tuple[int, ...] | None:
+def permutation(node: ir.Node) -> tuple[int, ...] | None:
+    """Return the axis of its input at each axis of a Transpose, None where the rank is unknown."""
     attribute = node.attributes.get("perm")
     if attribute is not None:
         return tuple(attribute.as_ints())
@@ -298,7 +301,7 @@ _PRODUCTS = frozenset({"MatMul", "FusedMatMul", "Gemm"})
 def _cast_before(editor: Editor, node: ir.Node) -> str | None:
     """Cast(Transpose(x)) -> Transpose(Cast(x))."""
     transpose = made_by(node.inputs[0], "Transpose")
-    order = _permutation(transpose) if transpose is not None else None
+    order = permutation(transpose) if transpose is not None else None
     if transpose is None or order is None or len(order) < 3 or order[0] == 0:
         return "it is behind no Transpose that moves the first axis"
     if not any(use.node.op_type in _PRODUCTS for use in node.outputs[0].uses()):
