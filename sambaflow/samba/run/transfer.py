@@ -350,7 +350,7 @@ class GradientsWatch:
         self._waits = True
 
     def tell(self, chosen: Iterable[Selection]) -> None:
-        """Warn if `chosen` updates parameters by zeros: gradients begin with, and ZEROGRAD makes."""
+        """Warn if `chosen` updates by zeros: gradients begin with them, ZEROGRAD makes them."""
         if not self._adds_up:
             return
         for part in chosen:
