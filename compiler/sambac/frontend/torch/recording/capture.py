@@ -35,6 +35,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import OWN, refusal
 from sambac.frontend.torch.modules.guards import (
+    keeping_classes,
     naming_derivatives,
     refusing_hooks,
     require_no_hooks,
@@ -112,6 +113,7 @@ def _captured(
                 _without_looks(),
                 quiet(),
                 guard,
+                keeping_classes(name),
                 own,
                 derivatives(),
                 checks,
