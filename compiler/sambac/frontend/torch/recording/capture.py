@@ -59,7 +59,7 @@ from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .derivatives import derivatives
-from .known import recorded
+from .known import knowing_few, recorded
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
@@ -114,6 +114,7 @@ def _captured(
                 quiet(),
                 guard,
                 keeping_classes(name),
+                knowing_few(),
                 own,
                 derivatives(),
                 checks,
