@@ -200,7 +200,7 @@ class _Exported:
         """
         apart = set()
         for value, names in tuple(self._sources.items()):
-            if _FOLDED not in value.metadata_props or not value.uses():
+            if not _is_folded(value) or not value.uses():
                 continue
             alive = [self._whole[name] for name in names if self._is_learned(name)]
             form = _form(value, alive[0]) if len(alive) == 1 and len(names) == 1 else None
@@ -228,7 +228,7 @@ class _Exported:
         """Have the weights of linear layers as the module has them; name others by their module."""
         for value, sources in tuple(self._sources.items()):
             targets = [self._known[name].target for name in sources]
-            if _FOLDED not in value.metadata_props or self._role(value) != "parameter":
+            if not _is_folded(value) or self._role(value) != "parameter":
                 continue
             if len(targets) == 1 and not sources & set(self._whole) and _is_linear(value):
                 assert value.const_value is not None
@@ -305,6 +305,11 @@ def _is_number(value: ir.Value) -> bool:
     return tensor is not None and tensor.dtype.is_floating_point()
 
 
+def _is_folded(value: ir.Value) -> bool:
+    """Tell whether the exporter has computed `value`, and another one can stand for it."""
+    return _FOLDED in value.metadata_props and not value.is_graph_output()
+
+
 def _equal(one: ir.Value, other: ir.Value) -> bool:
     if one.const_value is None or other.const_value is None:
         return False
@@ -320,14 +325,14 @@ def _common_module(names: Sequence[str]) -> str:
 
 def _bias_size(node: ir.Node, weight: ir.Value) -> int:
     """Return how many numbers the bias of a layer with this weight has, 0 if `node` is none."""
-    if node.domain != "" or weight.const_value is None:
+    if node.domain != "" or weight.const_value is None or len(weight.const_value.shape) < 2:
         return 0
     shape = weight.const_value.shape.numpy()
     turned = node.attributes.get_int("transB", 0)
     groups = node.attributes.get_int("group", 1)
     sizes = {
         "Conv": shape[0],
-        "ConvTranspose": shape[1] * groups if len(shape) > 1 else 0,
+        "ConvTranspose": shape[1] * groups,
         "Gemm": shape[0] if turned else shape[-1],
     }
     return sizes.get(node.op_type, 0)
