@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 import sambac
 import sambarun
+from sambac.errors import CompileError
 
 
 class _Double(nn.Module):
@@ -59,12 +61,38 @@ def _class_of_part(module: Any, x: Tensor) -> Tensor:
     return module.layer(x)  # type: ignore[no-any-return]
 
 
+def _parameters(module: Any, x: Tensor) -> Tensor:
+    module._parameters = dict(module._parameters)
+    return x
+
+
+def _buffers(module: Any, x: Tensor) -> Tensor:
+    module._buffers = {"b": torch.full((4,), 3.0)}
+    return x * module.b
+
+
+def _modules(module: Any, x: Tensor) -> Tensor:
+    module._modules = {"layer": _Triple()}
+    return module.layer(x)  # type: ignore[no-any-return]
+
+
 def _facts(module: _Replacing) -> list[object]:
     parts = (module, module.layer, module.settings)
     return [(type(part), id(vars(part)), dict(vars(part))) for part in parts]
 
 
-@pytest.mark.parametrize("step", [_own_dict, _dict_of_part, _dict_of_object, _class_of_part])
+@pytest.mark.parametrize(
+    "step",
+    [
+        _own_dict,
+        _dict_of_part,
+        _dict_of_object,
+        _class_of_part,
+        _parameters,
+        _buffers,
+        _modules,
+    ],
+)
 def test_they_have_afterwards_what_they_had(step: Callable[[Any, Tensor], Tensor]) -> None:
     module, x = _Replacing(step), torch.linspace(-1, 1, 4)
     before = _facts(module)
@@ -83,3 +111,31 @@ def test_numbers_that_calls_change_so_are_told(recwarn: pytest.WarningsRecorder)
     sambac.compile(_Replacing(count), inputs=(torch.ones(4),))
     (told,) = recwarn
     assert "settings.rate = 1.5" in str(told.message)
+
+
+def test_tables_of_refused_modules_are_put_back() -> None:
+    def replace(module: Any, x: Tensor) -> Tensor:
+        module._parameters = {"w": nn.Parameter(torch.full((4,), 3.0))}
+        return x
+
+    module = _Replacing(replace)
+    before = _facts(module)
+    with pytest.raises(CompileError, match="assigns to its parameters w"):
+        sambac.compile(module, inputs=(torch.ones(4),))
+    assert _facts(module) == before
+
+
+class _Marked(nn.Parameter):
+    pass
+
+
+def test_tensors_that_become_others_are_refused() -> None:
+    def mark(module: Any, x: Tensor) -> Tensor:
+        module.w.__class__ = _Marked
+        return x
+
+    module = _Replacing(mark)
+    with pytest.raises(CompileError, match="assigns to __class__ of a tensor, which cannot be"):
+        sambac.compile(module, inputs=(torch.ones(4),))
+    assert type(module.w) is nn.Parameter
+    assert "__setattr__" not in vars(FakeTensor)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
 from samba_models import batch, classifier, sgd
@@ -348,18 +346,3 @@ class Tabled(nn.Module):
 
     def forward(self, x):
         return self.layer(x).square().mean()
-
-
-def test_updates_before_any_backward_pass_are_told(tmp_path):
-    model = classifier(0.0)
-    optimizer = sgd(model)
-    config = {"gradient_accumulation": True}
-    path, _ = compiled(tmp_path, model, batch(), optimizer, config=config)
-    samba.utils.trace_graph(model, batch(), optimizer, pef=path)
-    with pytest.warns(UserWarning, match="OPT runs before any BCKWD has: gradients are zero"):
-        samba.session.run(batch(), section_types=["FWD", "OPT"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        samba.session.run(batch(), section_types=["ZEROGRAD", "FWD", "BCKWD"])
-        samba.session.run(section_types=["OPT"])
-    samba.session.reset()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .dispatch import judging, load
+from .exported import take_apart
 from .source import Signature, Source
 
-__all__ = ["Signature", "Source", "judging", "load"]
+__all__ = ["Signature", "Source", "judging", "load", "take_apart"]

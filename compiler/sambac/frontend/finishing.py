@@ -16,27 +16,35 @@ from pef import dtypes
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.graph.constants import strings
-from sambac.graph.nodes import all_nodes
-from sambac.graph.origins import strip_origin
+from sambac.graph.nodes import all_nodes, mark_stop
+from sambac.graph.origins import note_role, strip_origin
 from sambac.graph.protos import skeleton
 from sambac.input_specs import InputSpec
 from sambac.options import CompileOptions
 
+from .exported import Notes, take_apart
 from .sanity import require_sound
 from .source import Signature, Source
 from .versions import adopt_versions
 
 
 def finish(
-    model: ir.Model, options: CompileOptions, name: str, sha256: str | None = None
+    model: ir.Model,
+    options: CompileOptions,
+    name: str,
+    sha256: str | None = None,
+    *,
+    noted: bool = False,
 ) -> Source:
     """Make `model`, which is changed in place, ready for the passes.
 
-    `name` is what messages call it; without `sha256` it is hashed, weights excluded.
+    `name` is what messages call it; without `sha256` it is hashed, weights excluded. If `noted`,
+    what an exporter notes about constants is used to train with.
     Raises `CompileError` for whatever cannot be used.
     """
     require_sound(model, name)
     open_dimensions(model)
+    notes = take_apart(model) if noted and options.train else Notes()
     _strip(model)  # before it is hashed: exporters write down in which folder the source lies
     digest = sha256 or _hash(model)
     adopt_versions(model, name)
@@ -44,7 +52,11 @@ def finish(
     settle_constants(model, name)
     fix_shapes(model, options.inputs, name)
     require_usable(model, signature.defaults, name)
-    return Source(model, signature, name, digest)
+    for node in notes.stops:
+        mark_stop(node)
+    for value, role in notes.roles.items():
+        note_role(value, role)
+    return Source(model, signature, name, digest, warnings=notes.warnings)
 
 
 def _hash(model: ir.Model) -> str:

@@ -53,7 +53,7 @@ def load_onnx(
         copy = model.clone()
         if _has_external_data(copy):
             map_external_data(copy, name)
-        return _apart(finish(copy, options, name, None))
+        return _apart(finish(copy, options, name, noted=True))
     if isinstance(model, onnx.ModelProto):
         name = _memory_name(model.graph.name)
         graph = _from_proto(model, name)
@@ -62,7 +62,7 @@ def load_onnx(
                 f"the model '{name}' keeps weights in other files, and a ModelProto does not say "
                 "in which folder; compile the .onnx file by its path"
             )
-        return _apart(finish(graph, options, name, None))
+        return _apart(finish(graph, options, name, noted=True))
     return _load_file(Path(model), options)
 
 
@@ -114,7 +114,7 @@ def _load_file(path: Path, options: CompileOptions) -> Source:
     del proto  # what lists hold is in the graph now, and is not to be in memory twice
     if _has_external_data(graph):
         map_external_data(graph, path.name, path)
-    return finish(graph, options, path.stem, sha256)
+    return finish(graph, options, path.stem, sha256, noted=True)
 
 
 def _has_external_data(model: ir.Model) -> bool:

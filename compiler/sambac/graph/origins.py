@@ -145,3 +145,16 @@ def origins(value: ir.Value) -> tuple[str, ...]:
 def noted_origins(value: ir.Value) -> tuple[str, ...]:
     """Return what a derived value was computed from, in the order noted; () for all others."""
     return tuple(str(name) for name in json.loads(value.metadata_props.get(_KEY, "[]")))
+
+
+_ROLE = "role"
+
+
+def note_role(value: ir.Value, role: str) -> None:
+    """Note that the exporter calls `value` a `parameter`, a `buffer` or a `constant`."""
+    value.metadata_props[_ROLE] = role
+
+
+def role_of(value: ir.Value) -> str:
+    """Return what the exporter calls `value`; "" if it does not say."""
+    return value.metadata_props.get(_ROLE, "")

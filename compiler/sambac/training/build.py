@@ -68,6 +68,7 @@ from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
 from .step import StepOptions, StepParts, add_balanced_step, add_step
 from .step_graphs import StepGraphs
+from .suspects import told_of_constants
 
 
 def build_step(
@@ -86,6 +87,7 @@ def build_step(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )
     model = source.model
+    suspects = () if source.roles else told_of_constants(model, roles)
     evaluation, trainable = _legal(source, roles, passes)
     roles, told = (roles, ()) if source.roles else _brought_into_training(model, roles, inner)
     losses, public, evaluated = _losses(source, model, evaluation, options)
@@ -112,6 +114,7 @@ def build_step(
         defaults={**source.signature.defaults, **gradients.defaults},
         warnings=(
             *source.warnings,
+            *suspects,
             *told,
             *left_out(wanted, started),
             *unreached(ends, parts.gradients, gradients.inputs),

@@ -3,7 +3,8 @@
 A PyTorch module says which of its tensors are parameters. In an ONNX file every floating-point
 initializer that is read as a weight is one: it has at least one axis, no operator reads it as a
 setting (`_SETTINGS`), and it holds no number as large as masks do (`_MASKED`), nor the zeros that
-recurrent layers begin with (`_BEGINNINGS`). The statistics of a normalisation are buffers.
+recurrent layers begin with (`_BEGINNINGS`). The statistics of a normalisation are buffers. What an
+exporter notes about a tensor counts for more (`frontend/exported.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from pef.symbols import SymbolKind
 from pef.wording import did_you_mean, listed
 from sambac.errors import CompileError
 from sambac.facts import Roles, State
-from sambac.frontend import load
+from sambac.frontend import load, take_apart
 from sambac.graph.constants import is_absent
 from sambac.graph.nodes import all_nodes
+from sambac.graph.origins import role_of
 from sambac.options import CompileOptions
 
 from .canonical import settle_weights
@@ -75,13 +77,19 @@ def roles_of(model: ir.Model) -> Roles:
         for name, value in model.graph.initializers.items()
         if value.const_value is not None
         and value.const_value.dtype.is_floating_point()
-        and len(value.const_value.shape) > 0
+        and (len(value.const_value.shape) > 0 or role_of(value) == "parameter")
+        and (role_of(value) != "constant" or value in statistics)
         and value not in settings
         and value.uses()
         and not _masks(value.const_value)
         and not (value in beginnings and _is_nothing(value.const_value))
     ]
-    buffers = {name for name in weights if model.graph.initializers[name] in statistics}
+    constants = model.graph.initializers
+    buffers = {
+        name
+        for name in weights
+        if constants[name] in statistics or role_of(constants[name]) == "buffer"
+    }
     return Roles(
         parameters=tuple(name for name in weights if name not in buffers),
         buffers=tuple(name for name in weights if name in buffers),
@@ -210,6 +218,7 @@ class OnnxWeights(NamedTuple):
 def untied(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a copy in which weights are those that training has, each statistic read once."""
     found = ir.from_proto(model)
+    take_apart(found)
     settle_weights(found)
     return ir.to_proto(found)
 
@@ -219,7 +228,7 @@ def weights_of(model: onnx.ModelProto) -> OnnxWeights:
 
     Raises `CompileError` for a model that cannot be read.
     """
-    found = load(model, CompileOptions()).model
+    found = load(model, CompileOptions(train=True)).model
     settle_weights(found)
     roles = roles_of(found)
 

@@ -346,18 +346,19 @@ class GradientsWatch:
 
     def __init__(self, device: SambaDevice) -> None:
         self._device = device
-        self._waits = any(s.type is SectionType.ZEROGRAD for s in device.program.sections)
+        self._adds_up = any(s.type is SectionType.ZEROGRAD for s in device.program.sections)
+        self._waits = True
 
     def tell(self, chosen: Iterable[Selection]) -> None:
-        """Warn if `chosen` updates parameters by the zeros that gradients begin with."""
-        if not self._waits:
+        """Warn if `chosen` updates by zeros: gradients begin with them, ZEROGRAD makes them."""
+        if not self._adds_up:
             return
         for part in chosen:
             types = _types(self._device.program, part)
-            if "BCKWD" in types:
-                self._waits = False
-                return
-            if "OPT" in types and not self._has_gradients():
+            cleared = "ZEROGRAD" in types
+            if "BCKWD" in types or cleared:
+                self._waits = "BCKWD" not in types
+            if "OPT" in types and self._waits and (cleared or not self._has_gradients()):
                 warn(
                     "OPT runs before any BCKWD has: gradients are zero, and parameters move by "
                     "weight decay alone, if at all"

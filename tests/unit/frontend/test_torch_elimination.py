@@ -157,6 +157,23 @@ def test_least_squares_are_refused_with_what_does() -> None:
         compile(Lambda(lambda a: torch.linalg.lstsq(a, a[:, :1])[0]), inputs=(torch.ones(4, 2),))
 
 
+@pytest.mark.parametrize(
+    ("compute", "says"),
+    [
+        (torch.linalg.pinv, r"torch.linalg.solve\(A.mT @ A, A.mT\) gives the same"),
+        (lambda a: torch.linalg.qr(a)[0], r"R = torch.linalg.cholesky\(A.mT @ A\).mT"),
+        (torch.linalg.svdvals, "singular values have no ONNX form; compute them outside"),
+        (torch.linalg.eigvalsh, "^(.*)eigenvalues and singular values have no ONNX form"),
+        (torch.linalg.matrix_exp, "a few terms of its series"),
+    ],
+)
+def test_other_decompositions_are_refused_with_what_does(
+    compute: Callable[[torch.Tensor], torch.Tensor], says: str
+) -> None:
+    with pytest.raises(CompileError, match=says):
+        compile(Lambda(compute), inputs=(torch.eye(2),))
+
+
 _WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
 
 

@@ -85,6 +85,27 @@ def test_rows_whose_number_is_open_may_be_one(mask: str, queries: str, rows: int
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mask", ["b,1,5,1", "t,1", "1,1"])
+@pytest.mark.parametrize("layout", ["b,4,{},8", "b,{},32"])
+def test_one_column_is_expanded_to_keys_whose_number_is_open(mask: str, layout: str):
+    heads = "<q_num_heads = 4, kv_num_heads = 4>" if layout.count(",") == 2 else ""
+    queries = "t" if mask[0] != "b" else "5"
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["": 23]>
+        g (float[{layout.format(queries)}] q, float[{layout.format("s")}] k,
+           float[{layout.format("s")}] v, float[{mask}] m)
+        => (float[{layout.format("r")}] y) {{ y = Attention {heads} (q, k, v, m) }}"""
+    )
+    feeds = feeds_of(model, {"b": 3, "t": 5, "s": 7})
+    wide = {**feeds, "m": np.broadcast_to(feeds["m"], (*feeds["m"].shape[:-2], 5, 7))}
+    (expected,) = ReferenceEvaluator(model).run(None, wide)
+    result = widened(model)
+    assert not WidenMasks()(result).modified
+    session = onnxruntime.InferenceSession(ir.to_proto(result).SerializeToString())
+    (actual,) = session.run(None, feeds)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_columns_are_left_to_the_operator_where_it_pads_them():
     model = attention((5, 1), flat=False, opset=24)
     assert [node.op_type for node in widened(model).graph] == ["Attention"]

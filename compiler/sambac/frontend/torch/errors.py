@@ -69,6 +69,35 @@ _CURES = (
         ),
     ),
     (
+        re.compile(r"linalg_pinv"),
+        (
+            "torch.linalg.pinv has no ONNX form; of columns that are independent "
+            "torch.linalg.solve(A.mT @ A, A.mT) gives the same"
+        ),
+    ),
+    (
+        re.compile(r"linalg_qr"),
+        (
+            "torch.linalg.qr has no ONNX form; of columns that are independent "
+            "R = torch.linalg.cholesky(A.mT @ A).mT and Q = A @ torch.linalg.inv(R) are one, with "
+            "other signs"
+        ),
+    ),
+    (
+        re.compile(r"linalg_(?:eig|eigh|svd)\b"),
+        (
+            "eigenvalues and singular values have no ONNX form; compute them outside, and take "
+            "them as inputs"
+        ),
+    ),
+    (
+        re.compile(r"linalg_matrix_exp"),
+        (
+            "torch.linalg.matrix_exp has no ONNX form; square the sum of a few terms of its series "
+            "for A / 2**n as often as n says"
+        ),
+    ),
+    (
         re.compile(
             r"Pending unbacked symbols|have been constant, but got \S*u\d"
             r"|data-dependent expression (?:Eq|Ne)\(\d+\*u\d+, 0\)"

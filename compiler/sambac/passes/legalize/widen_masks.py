@@ -29,8 +29,8 @@ _PADS = 24
 def widen(editor: Editor, node: ir.Node) -> str | None:
     """Attention(q, k, v, mask) -> Attention(q, k, v, Expand(mask)).
 
-    Sizes that are open stay so: a batch is none of the matter, and the number of queries is asked
-    when the model runs.
+    Sizes that are open stay so: a batch is none of the matter, and the numbers of queries and keys
+    are asked when the model runs.
     """
     mask, past = input_at(node, 3), input_at(node, 4)
     shapes = [_dims(value) for value in (mask, node.inputs[0], node.inputs[1])]
@@ -43,9 +43,12 @@ def widen(editor: Editor, node: ir.Node) -> str | None:
     rows, columns = shape[-2:]
     rows = query[-2] if _may_be_one(rows, query[-2]) else rows
     if columns == 1 and editor.opset < _PADS:
-        if not isinstance(key[-2], int) or not isinstance(cached[2], int):
+        if isinstance(key[-2], int) and isinstance(cached[2], int):
+            columns = key[-2] + cached[2]
+        elif past is not None or not same_size(key[-2], key[-2]):
             return "the number of keys is open"
-        columns = key[-2] + cached[2]
+        else:
+            columns = key[-2]
     full = (*shape[:-2], rows, columns)
     if full == shape:
         return "the mask is wide enough"
@@ -72,13 +75,28 @@ def _dims(value: ir.Value | None) -> Dims | None:
 def _target(editor: Editor, node: ir.Node, full: Dims, stem: str) -> ir.Value:
     """Return the shape to expand a mask to, in which 1 leaves an axis as it is."""
     sizes = [size if isinstance(size, int) else 1 for size in full]
-    if isinstance(full[-2], int):
+    mask = _dims(node.inputs[3]) or full
+    places = ((0, -2, "rows"), (1, -1, "columns"))  # queries for rows, keys for columns
+    asked = [
+        (source, at, name)
+        for source, at, name in places
+        if not isinstance(full[at], int) and not same_size(full[at], mask[at])
+    ]
+    if not asked:
         return editor.initializer(np.asarray(sizes, np.int64), f"{stem}_shape")
     vector = ir.Value(type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
-    rows = editor.op("Shape", node.inputs[0], like=vector, name=f"{stem}_rows", start=-2, end=-1)
-    columns = editor.initializer(np.asarray(sizes[-1:], np.int64), f"{stem}_columns")
+    parts = {
+        at: editor.op(
+            "Shape", node.inputs[source], like=vector, name=f"{stem}_{name}", start=-2, end=-1
+        )
+        for source, at, name in asked
+    }
+    for _, at, name in places:
+        if at not in parts:
+            size = np.asarray([sizes[at]], np.int64)
+            parts[at] = editor.initializer(size, f"{stem}_{name}")
     both = ir.Value(type=vector.type, shape=ir.Shape([2]))
-    return editor.op("Concat", rows, columns, like=both, name=f"{stem}_shape", axis=0)
+    return editor.op("Concat", parts[-2], parts[-1], like=both, name=f"{stem}_shape", axis=0)
 
 
 @dataclass(frozen=True)

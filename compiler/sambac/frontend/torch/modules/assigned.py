@@ -25,7 +25,8 @@ from .tape import tensors_in
 Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
 
-Tables: TypeAlias = Sequence[tuple[dict[str, Any], Mapping[str, Any]]]
+Tables: TypeAlias = Sequence[tuple[dict[str, Any], str, dict[str, Any], Mapping[str, Any]]]
+_TABLES = ("_parameters", "_buffers", "_modules")
 """The tables of parameters, buffers and modules of modules, and what they held."""
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
@@ -135,15 +136,12 @@ def _require_apart(
 
 
 def tables_of(module: torch.nn.Module) -> Tables:
-    """Return what the tables of `module`, and of those inside of it, hold.
+    """Return the tables of `module`, and of those inside of it, where they are and what they hold.
 
     Those of TorchScript, which are no dicts, cannot get other entries.
     """
-    python = [one for one in module.modules() if not isinstance(one, torch.jit.ScriptModule)]
-    tables = (
-        table for inner in python for table in (inner._parameters, inner._buffers, inner._modules)
-    )
-    return [(table, dict(table)) for table in tables]
+    python = [vars(one) for one in module.modules() if not isinstance(one, torch.jit.ScriptModule)]
+    return [(own, name, own[name], dict(own[name])) for own in python for name in _TABLES]
 
 
 def require_parameters(
@@ -181,8 +179,9 @@ def require_same_gradients(
 
 
 def put_back(tables: Tables) -> None:
-    """Let tables hold what they held, and nothing else."""
-    for table, before in tables:
+    """Let tables be where they were and hold what they held, and nothing else."""
+    for attributes, name, table, before in tables:
+        attributes[name] = table
         table.clear()
         table.update(before)
 

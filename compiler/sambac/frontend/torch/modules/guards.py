@@ -16,6 +16,7 @@ from types import FrameType
 
 import torch
 from torch import fx, random
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.jit._trace import TopLevelTracedModule
 from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
@@ -97,6 +98,26 @@ def refusing_hooks(name: str) -> Iterator[None]:
         enter = _without_inference(torch.inference_mode.__enter__, name)
         stack.enter_context(replaced(torch.inference_mode, "__enter__", enter))
         yield
+
+
+@contextmanager
+def keeping_classes(name: str) -> Iterator[None]:
+    """Raise `CompileError` where a tensor is to be of another class: the process would end."""
+    here = get_ident()
+
+    def assign(tensor: FakeTensor, attribute: str, value: object) -> None:
+        if attribute == "__class__" and get_ident() == here:
+            raise CompileError(
+                f"{name} assigns to __class__ of a tensor, which cannot be recorded; do it in "
+                "__init__"
+            )
+        torch.Tensor.__setattr__(tensor, attribute, value)
+
+    FakeTensor.__setattr__ = assign  # type: ignore[method-assign, assignment]  # it has object's
+    try:
+        yield
+    finally:
+        del FakeTensor.__setattr__
 
 
 @contextmanager

@@ -35,6 +35,7 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.frontend.torch.errors import OWN, refusal
 from sambac.frontend.torch.modules.guards import (
+    keeping_classes,
     naming_derivatives,
     refusing_hooks,
     require_no_hooks,
@@ -58,7 +59,7 @@ from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .derivatives import derivatives
-from .known import recorded
+from .known import knowing_few, recorded
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
@@ -112,6 +113,8 @@ def _captured(
                 _without_looks(),
                 quiet(),
                 guard,
+                keeping_classes(name),
+                knowing_few(),
                 own,
                 derivatives(),
                 checks,

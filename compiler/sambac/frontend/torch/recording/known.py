@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 from torch._export.utils import _is_cia_op
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export import _trace as tracing
 from torch.fx import Graph, Node
+from torch.fx.experimental import proxy_tensor
 
 from sambac.frontend.torch.memory_of_nodes import (
     base_of,
@@ -119,6 +121,17 @@ def _writes_unseen(program: ExportedProgram) -> bool:
     written = chain.from_iterable(map(written_in_lists, nodes))
     buffers = program.graph_signature.inputs_to_buffers
     return any(base.name not in buffers for node in written for base in _bases(node))
+
+
+@contextmanager
+def knowing_few() -> Iterator[None]:
+    """Let tensors that `forward` makes of numbers be known up to `_FEW` elements, not one alone.
+
+    So code may decide by them, as by `torch.tensor([1, 2]).min() > 0`.
+    """
+    limit = "CONSTANT_NUMEL_LIMIT"
+    with replaced(fake_tensor, limit, _FEW), replaced(proxy_tensor, limit, _FEW):
+        yield
 
 
 @contextmanager
