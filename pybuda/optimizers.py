@@ -168,11 +168,12 @@ class LAMB(Optimizer):
     def _options(self) -> dict[str, object]:
         found = super()._options()
         del found["clip_value"]
-        if len(self.clip_value) != 2 or not 0 <= self.clip_value[0] < self.clip_value[1]:
+        limits = tuple(self.clip_value)
+        if len(limits) != 2 or not 0 <= limits[0] < limits[1]:
             raise PyBudaError(
                 f"clip_value is {self.clip_value}; a lower and an upper limit go there"
             )
-        low, high = self.clip_value
+        low, high = limits
         trust = {"min_trust": float(low), "max_trust": float(high)}
         return {**found, "bias_correction": False, **trust}
 

@@ -46,7 +46,7 @@ def test_the_pef_of_the_command_compile_is_written_where_it_says(tmp_path):
     assert "is a folder" in refused(command="compile", pef=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", "/tmp/x", ".pef", "a\0b"])
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "/tmp/x", ".pef", "a\0b", "m" * 300])
 def test_names_of_no_file_are_refused(name, tmp_path):
     assert "which is no name of a file" in refused(pef_name=name, output_folder=tmp_path)
 
@@ -57,6 +57,5 @@ def test_places_that_cannot_be_are_refused(tmp_path):
     assert f"{file} is no folder" in refused(output_folder=file, pef_name="m")
     (tmp_path / "m" / "m.pef").mkdir(parents=True)
     assert "is a folder" in refused(output_folder=tmp_path, pef_name="m")
-    assert "is no path of a file: File name too long" in refused(pef_name="m" * 300)
     assert "cannot be made in /proc" in refused(output_folder="/proc/nope", pef_name="m")
     assert file.read_text() == "kept"

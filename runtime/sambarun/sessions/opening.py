@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
-from pef.files import folder_in_text
 
+from pef.files import folder_in_text
 from sambarun.errors import RunError
 
 from .ort_errors import ORT_ERRORS, message_of

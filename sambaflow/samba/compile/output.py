@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,9 +28,9 @@ def output_path(config: Mapping[str, object], name: str) -> Path:
         return path
     chosen = config.get("pef_name") or name.replace("/", "_")
     stem = str(chosen).removesuffix(".pef")
-    if stem in _NO_NAMES or Path(stem).name != stem or "\0" in stem:
+    if stem in _NO_NAMES or Path(stem).name != stem or "\0" in stem or _is_long(stem):
         raise SambaError(
-            f"the name of the PEF is {stem!r}, which is no name of a file; give a folder with "
+            f"the name of the PEF is {shown(stem)}, which is no name of a file; give a folder with "
             f"--output-folder, and a plain name with --pef-name"
         )
     path = Path(str(config.get("output_folder") or "out")) / stem / f"{stem}.pef"
@@ -37,13 +38,14 @@ def output_path(config: Mapping[str, object], name: str) -> Path:
     return path
 
 
+def _is_long(stem: str) -> bool:
+    """Return whether a file system has no names as long as those that begin with `stem`."""
+    return len(os.fsencode(f"{stem}.samba.log")) > 255
+
+
 def _require_writable(path: Path) -> None:
     """Raise `SambaError` unless the folders of `path` can be made, and `path` in them."""
-    try:
-        is_folder = path.is_dir()
-    except OSError as error:  # of a name that is too long
-        raise SambaError(f"{shown(str(path))} is no path of a file: {error.strerror}") from error
-    if is_folder:
+    if path.is_dir():
         raise SambaError(f"{path} is a folder; give another --pef, --pef-name or --output-folder")
     parents = path.absolute().parents
     folder = next(parent for parent in parents if parent.exists() or parent.is_symlink())
