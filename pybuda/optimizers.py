@@ -170,9 +170,7 @@ class LAMB(Optimizer):
         del found["clip_value"]
         limits = tuple(self.clip_value)
         if len(limits) != 2 or not 0 <= limits[0] < limits[1]:
-            raise PyBudaError(
-                f"clip_value is {self.clip_value}; a lower and an upper limit go there"
-            )
+            raise PyBudaError(f"clip_value is {limits}; a lower and an upper limit go there")
         low, high = limits
         trust = {"min_trust": float(low), "max_trust": float(high)}
         return {**found, "bias_correction": False, **trust}

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from pef.arguments import bound, flags_of, require_flag
+from pef.arguments import bound, flags_of, require_flags
 from pef.misfits import require_kinds
 from pybuda.errors import PyBudaError, as_own
 from pybuda.parameter import Parameter
@@ -43,7 +43,7 @@ def operator(formula: Formula, called: str = "") -> Operator:
     called = called or formula.__name__
     kind = snake(called)
     taken = inspect.Signature([_NAME, *shown], return_annotation="Tensor")
-    flags = [flag for _, flag in flags_of(own)]
+    flags = flags_of(own)
 
     @functools.wraps(formula)
     def applied(*args: object, **kwargs: object) -> Tensor:
@@ -57,8 +57,7 @@ def operator(formula: Formula, called: str = "") -> Operator:
         for key in operands & given.arguments.keys():
             if given.arguments[key] is not None or "None" not in own.parameters[key].annotation:
                 given.arguments[key] = _value_of(given.arguments[key])
-        for flag in flags:
-            require_flag(called, flag, given.arguments.get(flag))
+        require_flags(called, flags, (), given.arguments)
         filled = inspect.BoundArguments(own, given.arguments)
         evaluate = functools.partial(formula, *filled.args, **filled.kwargs)
         try:

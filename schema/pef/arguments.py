@@ -247,8 +247,7 @@ def told(function: Callable[P, R], explains: Explains | None = None) -> Callable
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        for place, flag in flags:
-            require_flag(name, flag, args[place] if place < len(args) else kwargs.get(flag))
+        require_flags(name, flags, args, kwargs)
         try:  # which costs nothing where all is right
             return function(*args, **kwargs)
         except (TypeError, AttributeError, ValueError, KeyError) as error:
@@ -273,15 +272,22 @@ def flags_of(taken: inspect.Signature) -> tuple[tuple[int, str], ...]:
     )
 
 
-def require_flag(name: str, flag: str, value: object) -> None:
-    """Raise `TypeError` for a flag of the function called `name` that is no truth.
+def require_flags(
+    name: str,
+    flags: Iterable[tuple[int, str]],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> None:
+    """Raise `TypeError` where one of the `flags` of the function called `name` is no truth.
 
     NumPy's are truths, as 0 and 1 are, and None is what was left out.
     """
-    is_number = isinstance(value, int) and value in (0, 1)
-    # NumPy's of any version, without NumPy.
-    if not (is_number or value is None or type(value).__name__ in ("bool", "bool_")):
-        raise TypeError(f"{name}: {flag} is {shown(value)}; True or False was expected")
+    for place, flag in flags:
+        value = args[place] if place < len(args) else kwargs.get(flag)
+        is_number = isinstance(value, int) and value in (0, 1)
+        # NumPy's of any version, without NumPy.
+        if not (is_number or value is None or type(value).__name__ in ("bool", "bool_")):
+            raise TypeError(f"{name}: {flag} is {shown(value)}; True or False was expected")
 
 
 def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
