@@ -41,9 +41,8 @@ def operator(formula: Formula, called: str = "") -> Operator:
         for each in own.parameters.values()
     ]
     called = called or formula.__name__
-    kind = snake(called)
+    kind, flags = snake(called), flags_of(own)
     taken = inspect.Signature([_NAME, *shown], return_annotation="Tensor")
-    flags = flags_of(own)
 
     @functools.wraps(formula)
     def applied(*args: object, **kwargs: object) -> Tensor:
