@@ -91,6 +91,7 @@ def detect_available_devices() -> list[BackendDevice]:
 
 
 _OTHERS = (config, op.loss, op.nn, optimizers, query, schedulers, torch_schedulers, verify)
+tell(VerifyConfig, __name__)  # which tells of all that is wrong with its settings at once
 for _each in (*_OTHERS, _pipeline, _here):
     tell(_each, __name__, require_kinds)
 for _each in (*_OTHERS, op, pybudaglobal):

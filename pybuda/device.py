@@ -342,8 +342,8 @@ def current() -> Context:
 
 def chips_of(number: int | None, chosen: Sequence[int] | None) -> tuple[int, ...]:
     """Return the chips. Raises `PyBudaError` where the number is not that of those chosen."""
-    if number is not None:
-        counted("num_chips", number)
+    if number is not None and counted("num_chips", number) > 4096:  # far more than any board has
+        raise PyBudaError(f"num_chips is {number}; a device has 4096 at most")
     if chosen is not None:
         found = listed("chip_ids", chosen, (int, tuple), "numbers")
         odd = [each for each in found if isinstance(each, bool) or str(each)[0] == "-"]

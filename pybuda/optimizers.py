@@ -42,7 +42,7 @@ class Optimizer:
         super().__setattr__(name, value)
 
     def __post_init__(self) -> None:
-        if self.device_params is (self.parameters is not None):
+        if bool(self.device_params) is (self.parameters is not None):
             raise PyBudaError(
                 f"{type(self).__name__} takes either device_params=True or a list of parameters"
             )
@@ -168,11 +168,10 @@ class LAMB(Optimizer):
     def _options(self) -> dict[str, object]:
         found = super()._options()
         del found["clip_value"]
-        low, high = self.clip_value
-        if not 0 <= low < high:
-            raise PyBudaError(
-                f"clip_value is {self.clip_value}; a lower and an upper limit go there"
-            )
+        limits = tuple(self.clip_value)
+        if len(limits) != 2 or not 0 <= limits[0] < limits[1]:
+            raise PyBudaError(f"clip_value is {limits}; a lower and an upper limit go there")
+        low, high = limits
         trust = {"min_trust": float(low), "max_trust": float(high)}
         return {**found, "bias_correction": False, **trust}
 

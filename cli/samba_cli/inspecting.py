@@ -15,7 +15,7 @@ from pathlib import Path
 import pef
 from pef.container import LEAF
 from pef.errors import PefError
-from pef.files import write_text
+from pef.files import in_text, write_text
 from pef.program import Program
 from pef.report import File, Report, page, report
 from pef.report.diff import Difference, differences
@@ -37,7 +37,7 @@ def write_page(path: Path, target: Path, against: Path | None) -> str:
     """
     check_targets([target], [path, against])
     check_kind(target, ".html")
-    text = page(read_report(path), None if against is None else read_report(against))
+    text = in_text(page(read_report(path), None if against is None else read_report(against)))
     write_text(target, text)
     return f"{target}: {human_bytes(len(text.encode()))}; open it in a browser."
 

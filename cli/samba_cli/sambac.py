@@ -29,7 +29,7 @@ from .shell import (
 from .targets import check_kind, check_target
 from .tuning import HELP, OPTIONS, tune_to_file
 
-_PEF = click.Path(path_type=Path)
+_PEF = click.Path(path_type=Path, readable=False)
 _naming_one = partial(single_option, shell_complete=of_program(ids))
 _naming_graph = partial(single_option, shell_complete=of_program(graphs))
 _naming_some = partial(single_option, shell_complete=of_program(sections, several=True))

@@ -42,6 +42,8 @@ class Optimizer:
     lenient: bool = False
 
     def __post_init__(self) -> None:
+        if type(self) is Optimizer:
+            raise CompileError("Optimizer is what all optimizers are; give one, such as SGD()")
         problems = _outside(self) or self._contradictions()
         patterns: object = self.params
         if not isinstance(patterns, tuple) or not patterns or not NAMES.fits(patterns):

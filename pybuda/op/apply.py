@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import torch
 
-from pef.arguments import bound
+from pef.arguments import bound, flags_of, require_flags
 from pef.misfits import require_kinds
 from pybuda.errors import PyBudaError, as_own
 from pybuda.parameter import Parameter
@@ -41,7 +41,7 @@ def operator(formula: Formula, called: str = "") -> Operator:
         for each in own.parameters.values()
     ]
     called = called or formula.__name__
-    kind = snake(called)
+    kind, flags = snake(called), flags_of(own)
     taken = inspect.Signature([_NAME, *shown], return_annotation="Tensor")
 
     @functools.wraps(formula)
@@ -56,6 +56,7 @@ def operator(formula: Formula, called: str = "") -> Operator:
         for key in operands & given.arguments.keys():
             if given.arguments[key] is not None or "None" not in own.parameters[key].annotation:
                 given.arguments[key] = _value_of(given.arguments[key])
+        require_flags(called, flags, (), given.arguments)
         filled = inspect.BoundArguments(own, given.arguments)
         evaluate = functools.partial(formula, *filled.args, **filled.kwargs)
         try:

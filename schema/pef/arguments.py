@@ -238,13 +238,16 @@ def told(function: Callable[P, R], explains: Explains | None = None) -> Callable
     """Return the function, whose errors about keywords are those of `bound`.
 
     Those that Python raises where values are wrong `explains` may tell: of packages whose own
-    errors are others.
+    errors are others. Of these no flag may be anything else, since Python takes all that there is
+    for one: 'False' would be true.
     """
     taken = inspect.signature(function)
     name = function.__qualname__.removesuffix(".__init__")
+    flags = flags_of(taken) if explains is not None else ()
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        require_flags(name, flags, args, kwargs)
         try:  # which costs nothing where all is right
             return function(*args, **kwargs)
         except (TypeError, AttributeError, ValueError, KeyError) as error:
@@ -255,6 +258,36 @@ def told(function: Callable[P, R], explains: Explains | None = None) -> Callable
             raise
 
     return call
+
+
+def flags_of(taken: inspect.Signature) -> tuple[tuple[int, str], ...]:
+    """Return the places and names of the parameters that are annotated as flags.
+
+    Keywords alone have the place behind all arguments.
+    """
+    return tuple(
+        (sys.maxsize if p.kind is p.KEYWORD_ONLY else place, p.name)
+        for place, p in enumerate(taken.parameters.values())
+        if p.annotation in (bool, "bool")
+    )
+
+
+def require_flags(
+    name: str,
+    flags: Iterable[tuple[int, str]],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+) -> None:
+    """Raise `TypeError` where one of the `flags` of the function called `name` is no truth.
+
+    NumPy's are truths, as 0 and 1 are, and None is what was left out.
+    """
+    for place, flag in flags:
+        value = args[place] if place < len(args) else kwargs.get(flag)
+        is_number = isinstance(value, int) and value in (0, 1)
+        # NumPy's of any version, without NumPy.
+        if not (is_number or value is None or type(value).__name__ in ("bool", "bool_")):
+            raise TypeError(f"{name}: {flag} is {shown(value)}; True or False was expected")
 
 
 def passing_on(target: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:

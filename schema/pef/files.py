@@ -27,7 +27,7 @@ def replacing(target: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(os.path.realpath(target))
     if path.exists() and not path.is_file():
         raise IsADirectoryError(None, "it is no regular file", str(path))
-    start = f".{path.name[:_SHOWN]}."
+    start = f".{in_text(path.name[:_SHOWN])}."
     _remove_abandoned(path.parent, start)
     temporary = path
     try:
@@ -59,7 +59,31 @@ def text_of(source: str | os.PathLike[str], encoding: str = "utf-8") -> str:
 def write_text(target: str | os.PathLike[str], text: str) -> None:
     """Write `text` to `target` as UTF-8, whole or not at all; raises `OSError` as `replacing`."""
     with replacing(target) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_text(in_text(text), encoding="utf-8", newline="\n")
+
+
+def in_text(name: str) -> str:
+    r"""Return a name of a file as text: a byte that is no UTF-8 is spelled out, as in `\xff`.
+
+    Python keeps such a byte as a lone surrogate, which files and libraries refuse.
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+@contextmanager
+def folder_in_text(folder: str) -> Iterator[str]:
+    """Yield a name of `folder` for libraries that take text alone; valid as long as it is open.
+
+    Every other name than one with bytes that are no UTF-8 is yielded as it is.
+    """
+    if in_text(folder) == folder:
+        yield folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _own_file(folder: Path, start: str) -> tuple[Path, FileIO]:
@@ -122,9 +146,9 @@ def _opener(path: str, flags: int) -> int:
 
 def _sync_folder(folder: Path) -> None:
     """Make the new name durable, where the file system can: the file is in place either way."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
+    with suppress(OSError):  # it may be written into, and not be read
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -91,3 +92,36 @@ def test_names_that_an_archive_would_mix_up_are_refused(
         assert (done.code, done.out) == (2, "")
         assert "an .npz cannot tell" in done.err
         assert not (tmp_path / "o.npz").exists()
+
+
+MODULE = """
+import torch
+
+def make():
+    return torch.nn.Linear(2, 1), (torch.ones(1, 2),)
+"""
+
+
+def test_names_of_files_that_are_no_text(
+    sambac: Callable, sambarun: Callable, tmp_path: Path
+) -> None:
+    latin = os.fsdecode(b"caf\xe9")
+    folder = tmp_path / latin
+    folder.mkdir()
+    model, program, section = (folder / f"{latin}{end}" for end in (".onnx", ".pef", ".1.onnx"))
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [tensor]
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), model)
+    code = model.with_suffix(".py")
+    code.write_text(MODULE)
+    for done in (
+        sambac("compile", model, "-o", program),
+        sambarun(program, "--input", "x=ones"),
+        sambac("inspect", program, "--html", folder / f"{latin}.html"),
+        sambac("extract", program, "--section", "0", "-o", section),
+        sambac("compile", f"{code}:make", "-o", program),
+    ):
+        assert (done.code, done.err) == (0, "")

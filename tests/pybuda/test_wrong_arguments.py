@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,11 +40,29 @@ X = pybuda.Tensor.create_from_torch(torch.ones(1, 2))
         (lambda: op.Softmax("", X, dim="x"), "dim is 'x'; int was expected"),
         (lambda: op.Reshape("", X, (1.5, 2)), r"shape is a tuple; list\[int\] "),
         (lambda: op.Pow("", X, None), "exponent is None; float was"),
+        (lambda: pybuda.run_backward(zero_grad="False"), "zero_grad is 'False'; True or False"),
+        (lambda: pybuda.run_optimizer("last"), "checkpoint is 'last'; True or False was"),
+        (lambda: pybuda.initialize_pipeline("inference"), "training is 'inference'; True or"),
+        (lambda: pybuda.Parameter(2, requires_grad=0.5), "requires_grad is 0.5; True or False"),
+        (lambda: op.Softmax("", X, dim=1, stable="no"), "stable is 'no'; True or False was"),
+        (lambda: pybuda.optimizers.LARS(nesterov=0.9), "nesterov is 0.9; True or False was"),
+        (
+            lambda: pybuda.optimizers.LAMB(device_params=True, clip_value=()),
+            r"clip_value is \(\); a lower and an upper limit",
+        ),
+        (lambda: TTDevice("a", num_chips=10**30), "num_chips is 10+; a device has 4096 at most"),
     ],
 )
 def test_what_was_expected(call, says: str) -> None:
     with pytest.raises((TypeError, pybuda.PyBudaError), match=says):
         call()
+
+
+def test_what_is_true_or_false_in_other_words() -> None:
+    for truth in (True, np.True_, 1):
+        assert bool(pybuda.Parameter(2, requires_grad=truth).requires_grad)
+    with pytest.raises(pybuda.PyBudaError, match="takes either device_params=True or a list"):
+        pybuda.optimizers.SGD(0.1, parameters=[pybuda.Parameter(2, name="w")], device_params=1)
 
 
 def test_errors_of_the_program_are_its_own() -> None:

@@ -46,7 +46,7 @@ def test_the_pef_of_the_command_compile_is_written_where_it_says(tmp_path):
     assert "is a folder" in refused(command="compile", pef=tmp_path)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "a/b", "/tmp/x", ".pef"])
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "/tmp/x", ".pef", "a\0b", "m" * 300])
 def test_names_of_no_file_are_refused(name, tmp_path):
     assert "which is no name of a file" in refused(pef_name=name, output_folder=tmp_path)
 

@@ -21,6 +21,7 @@ import onnx
 import onnx_ir as ir
 from onnx import numpy_helper
 
+from pef.files import in_text
 from pef.foreign import reading, why
 from sambac.errors import CompileError, root_cause
 from sambac.graph import protos
@@ -114,7 +115,7 @@ def _load_file(path: Path, options: CompileOptions) -> Source:
     del proto  # what lists hold is in the graph now, and is not to be in memory twice
     if _has_external_data(graph):
         map_external_data(graph, path.name, path)
-    return finish(graph, options, path.stem, sha256, noted=True)
+    return finish(graph, options, in_text(path.stem), sha256, noted=True)
 
 
 def _has_external_data(model: ir.Model) -> bool:

@@ -14,6 +14,8 @@ from pathlib import PurePath
 
 import onnx_ir as ir
 
+from pef.files import in_text
+
 MODULE_SCOPES = "pkg.torch.onnx.name_scopes"
 """The metadata of a node in which PyTorch lists the modules around it, the outermost first."""
 
@@ -108,7 +110,7 @@ def last_line(trace: str) -> str:
         for path, line in places
         if not _OF_TORCH.search(path) and not path.startswith(("<", _OWN))
     ]
-    return f"{PurePath(frames[-1][0]).name}:{frames[-1][1]}" if frames else ""
+    return in_text(f"{PurePath(frames[-1][0]).name}:{frames[-1][1]}") if frames else ""
 
 
 def place_of(node: ir.Node) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 import pef
-from pef.files import replacing
+from pef.files import folder_in_text, replacing
 from pef.foreign import reading, why
 from pef.program import Section
 from pef.symbols import Symbol
@@ -62,8 +62,8 @@ def _check(path: Path, who: str) -> None:
     def refuse(error: Exception) -> pef.PefError:
         return pef.PefError(f"{who} holds no valid ONNX model: {why(error)}")
 
-    with reading(refuse):
-        onnx.checker.check_model(str(path))
+    with reading(refuse), folder_in_text(str(path.parent)) as folder:
+        onnx.checker.check_model(os.path.join(folder, path.name))
 
 
 def _is_checkable(model: onnx.ModelProto) -> bool:

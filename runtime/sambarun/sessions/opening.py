@@ -16,6 +16,7 @@ from typing import NamedTuple
 import onnxruntime
 from onnxruntime.capi import _pybind_state as ort
 
+from pef.files import folder_in_text
 from sambarun.errors import RunError
 
 from .ort_errors import ORT_ERRORS, message_of
@@ -84,7 +85,8 @@ def _with_enough_threads(
     model: bytes, folder: str, tuning: Tuning, sessions: int
 ) -> onnxruntime.InferenceSession:
     try:
-        return _create(model, folder, tuning, sessions)
+        with folder_in_text(folder) as name:
+            return _create(model, name, tuning, sessions)
     except ORT_ERRORS as error:
         if needs_shared_pool(error) and not tuning.threads.shared:
             shared = tuning._replace(threads=tuning.threads._replace(shared=True))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pef.arguments import shown
 from sambaflow.samba.errors import SambaError
 
 _NO_NAMES = ("", ".", "..")
@@ -26,14 +28,19 @@ def output_path(config: Mapping[str, object], name: str) -> Path:
         return path
     chosen = config.get("pef_name") or name.replace("/", "_")
     stem = str(chosen).removesuffix(".pef")
-    if stem in _NO_NAMES or Path(stem).name != stem:
+    if stem in _NO_NAMES or Path(stem).name != stem or "\0" in stem or _is_long(stem):
         raise SambaError(
-            f"the name of the PEF is '{stem}', which is no name of a file; give a folder with "
+            f"the name of the PEF is {shown(stem)}, which is no name of a file; give a folder with "
             f"--output-folder, and a plain name with --pef-name"
         )
     path = Path(str(config.get("output_folder") or "out")) / stem / f"{stem}.pef"
     _require_writable(path)
     return path
+
+
+def _is_long(stem: str) -> bool:
+    """Return whether a file system has no names as long as those that begin with `stem`."""
+    return len(os.fsencode(f"{stem}.samba.log")) > 255
 
 
 def _require_writable(path: Path) -> None:

@@ -34,6 +34,7 @@ _SEED = ArgumentKind(
 @checked(seed=_SEED)
 def set_seed(seed: int) -> None:
     """Seed the random numbers of Python, NumPy and torch; what the host draws then repeats."""
+    seed = int(seed)  # one of NumPy's, too, which Python's generator refuses
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002  # applications draw from NumPy's global generator
     torch.manual_seed(seed)

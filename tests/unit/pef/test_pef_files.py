@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pef.files import replacing
+from pef.files import in_text, replacing
 
 
 def test_a_failure_leaves_the_older_file_alone(tmp_path: Path) -> None:
@@ -118,3 +118,19 @@ def test_many_writers_of_one_target(tmp_path: Path) -> None:
         list(pool.map(write, range(8)))
     assert os.listdir(tmp_path) == ["file"]
     assert len(set((tmp_path / "file").read_text())) == 1
+
+
+def test_a_folder_that_nobody_may_list_takes_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(tmp_path))
+
+    with replacing(tmp_path / "file") as temporary:
+        temporary.write_text("new")
+        monkeypatch.setattr(os, "open", refuse)
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_bytes_of_names_that_are_no_text_are_spelled_out() -> None:
+    assert in_text(os.fsdecode(b"caf\xe9 \xc3\xa9")) == "caf\\xe9 \xe9"

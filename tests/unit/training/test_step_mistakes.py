@@ -97,3 +97,8 @@ def test_gradients_that_serve_elsewhere_are_copied_not_renamed() -> None:
         "four__grad",
     ]
     assert seed.name == "y__grad"
+
+
+def test_the_class_of_all_optimizers_is_none() -> None:
+    with pytest.raises(CompileError, match=r"give one, such as SGD\(\)"):
+        Optimizer()

@@ -17,6 +17,7 @@ from types import MappingProxyType
 import torch
 from torch.export import ExportedProgram
 
+from pef.files import in_text
 from sambac.errors import CompileError
 from sambac.facts import Roles
 from sambac.frontend.finishing import finish
@@ -139,7 +140,7 @@ def _record(
         )
     if isinstance(model, (str, os.PathLike)):
         path = os.fspath(model)
-        name = Path(path.rpartition(":")[0] or path).stem
+        name = in_text(Path(path.rpartition(":")[0] or path).stem)
         if inputs is not None:
             raise CompileError(f"{path} brings its inputs itself; give none")
         model, inputs, dynamic_shapes = _read(path)

@@ -13,6 +13,7 @@ from types import ModuleType
 import torch
 from torch.export import ExportedProgram
 
+from pef.files import in_text
 from pef.foreign import why
 from pef.wording import did_you_mean
 from sambac.errors import CompileError, root_cause
@@ -98,7 +99,7 @@ def _running(path: str) -> Iterator[None]:
 
 
 def _load(file: Path) -> ModuleType:
-    name = f"sambac_model_{file.stem}"
+    name = f"sambac_model_{in_text(file.stem)}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
