@@ -68,7 +68,7 @@ from .losses import build_losses, parse_losses
 from .parameters import Trainable, adopt_states, frozen_by, roles_of, take_parameters
 from .step import StepOptions, StepParts, add_balanced_step, add_step
 from .step_graphs import StepGraphs
-from .suspects import told_of_constants
+from .suspects import told_of_suspects
 
 
 def build_step(
@@ -87,7 +87,7 @@ def build_step(
         source.roles or roles_of(source.model), options.freeze, allow_all=bool(options.input_grads)
     )
     model = source.model
-    suspects = () if source.roles else told_of_constants(model, roles)
+    suspects = () if source.roles else told_of_suspects(model, roles)
     evaluation, trainable = _legal(source, roles, passes)
     roles, told = (roles, ()) if source.roles else _brought_into_training(model, roles, inner)
     losses, public, evaluated = _losses(source, model, evaluation, options)
