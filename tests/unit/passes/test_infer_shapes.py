@@ -179,7 +179,10 @@ def test_scores_of_attention_behind_another_domain() -> None:
         }
     """)
     infer_shapes.infer(model)
-    assert [list(value.shape or ()) for value in model.graph.outputs] == [[2, 3, 10, 4], [2, 3, 10, 10]]
+    assert [list(value.shape or ()) for value in model.graph.outputs] == [
+        [2, 3, 10, 4],
+        [2, 3, 10, 10],
+    ]
 
 
 def test_what_is_resized_is_as_large_as_onnxruntime_makes_it() -> None:
