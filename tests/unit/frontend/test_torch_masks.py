@@ -89,8 +89,9 @@ def _beside_nothing(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
 
 
 def _selected(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-    chosen = y.masked_select(b > 0) - torch.masked_select(b, b > 0)
-    return chosen.square().mean(), torch.masked_select(w, b > 0).sum() + y.sum()
+    mask, chosen = b > 0, y.masked_select(b > 0) - torch.masked_select(b, b > 0)
+    loss = functional.l1_loss(y.masked_select(mask), torch.masked_select(b, mask))
+    return chosen.square().mean(), torch.masked_select(w, b > 0).sum() + y.sum(), loss
 
 
 def _detached(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:

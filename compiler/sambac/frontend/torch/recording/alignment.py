@@ -24,7 +24,7 @@ _NEVER = -1e30
 
 _NONE, _MEAN = 0, 1
 
-_SELECTING = (Tensor.masked_select, torch.masked_select, Tensor.__getitem__)
+_SELECTING = (Tensor.masked_select, torch.masked_select)
 
 
 def ctc_loss(
@@ -136,7 +136,11 @@ def _total(scores: Tensor, places: Tensor, blank: int, steps: Tensor, labels: Te
 
 
 class SelectedTargets(TorchFunctionMode):
-    """Remembers what masks select meanwhile, for losses to which it is all targets in a row."""
+    """Remembers what masks select meanwhile, for losses to which it is all targets in a row.
+
+    What `masked_select` gives is written as `x[mask]`, of which torch knows that one mask selects
+    as many of one tensor as of another.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,8 +154,10 @@ class SelectedTargets(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call an operator."""
+        if func in _SELECTING and not kwargs and _is_mask_of(*args):
+            func = Tensor.__getitem__
         result = func(*args, **(kwargs or {}))
-        if func in _SELECTING and len(args) == 2 and _is_mask_of(*args):
+        if func is Tensor.__getitem__ and _is_mask_of(*args) and not args[0].is_floating_point():
             self._selected[result] = *args, _versions(result, *args)
         return result
 
@@ -165,13 +171,12 @@ class SelectedTargets(TorchFunctionMode):
 
 
 def _is_mask_of(source: object, mask: object) -> bool:
-    """Tell whether `mask` selects whole numbers of `source`, one by one."""
+    """Tell whether `mask` selects elements of `source`, one by one."""
     return (
         isinstance(source, Tensor)
         and isinstance(mask, Tensor)
         and mask.dtype == torch.bool
-        and mask.shape == source.shape
-        and not source.is_floating_point()
+        and str(mask.shape) == str(source.shape)  # to compare sizes of values is refused
     )
 
 
