@@ -131,6 +131,17 @@ def _class_forms(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     )
 
 
+def _weighed(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Losses that weigh what is selected by what is not."""
+    loss, (mask, rows) = functional.binary_cross_entropy_with_logits, (b > 0, b.sum(1) > 0)
+    weights = b[0].abs()
+    return (
+        loss(y[mask], b[mask].sigmoid(), pos_weight=weights.sum()),
+        loss(y[rows], b[rows].sigmoid(), weights, pos_weight=weights * 2, reduction="sum"),
+        functional.poisson_nll_loss(y[mask], w.sum()) + y.sum(),
+    )
+
+
 def _row_by_row(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     """What is computed of each row, and then of all."""
     rows, columns = b.sum(1) > 0, b[0] > 0
@@ -188,7 +199,7 @@ def _written(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     [
         *(_scaled, _from_another, _summed, _losses, _rows, _said_twice, _nothing),
         *(_beside_nothing, _selected, _detached, _classes, _steep, _written),
-        *(_class_forms, _row_by_row, _places, _back_by_rows),
+        *(_class_forms, _weighed, _row_by_row, _places, _back_by_rows),
     ],
     ids=lambda function: function.__name__.strip("_"),
 )
