@@ -163,11 +163,13 @@ class SelectedTargets(TorchFunctionMode):
 
     def ctc_loss(self, log_probs: Tensor, targets: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return `ctc_loss` of the same."""
-        source, mask, versions = self._selected.get(targets, (None, None, ()))
-        if log_probs.dim() == 2 or versions != _versions(targets, source, mask):
+        if log_probs.dim() == 2 or targets not in self._selected:
+            return ctc_loss(log_probs, targets, *args, **kwargs)
+        source, mask, versions = self._selected[targets]
+        if versions != _versions(targets, source, mask):
             return ctc_loss(log_probs, targets, *args, **kwargs)
         row, there = _all_in_a_row(source, mask)
-        return ctc_loss(log_probs, row, *args, **kwargs, there=there)
+        return ctc_loss(log_probs, row, *args, **{**kwargs, "there": there})
 
 
 def _is_mask_of(source: object, mask: object) -> bool:
@@ -180,8 +182,8 @@ def _is_mask_of(source: object, mask: object) -> bool:
     )
 
 
-def _versions(*given: Tensor | None) -> tuple[int, ...]:
-    return tuple(one._version for one in given if one is not None)
+def _versions(*given: Tensor) -> tuple[int, ...]:
+    return tuple(one._version for one in given)
 
 
 def _all_in_a_row(source: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
