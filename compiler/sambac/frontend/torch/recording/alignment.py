@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakIdKeyDictionary
@@ -154,6 +155,8 @@ class SelectedTargets(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Call an operator."""
+        if is_dynamo_compiling():  # which records the bodies of loops and choices, and this too
+            return func(*args, **(kwargs or {}))
         if func in _SELECTING and not kwargs and _is_mask_of(*args):
             func = Tensor.__getitem__
         result = func(*args, **(kwargs or {}))
