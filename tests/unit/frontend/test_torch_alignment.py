@@ -131,6 +131,58 @@ def test_lengths_and_targets_of_a_loss_are_inputs() -> None:
                 assert_near(found[name], parameter.grad.numpy(), what=name)
 
 
+class _Selecting(nn.Module):
+    """Reads labels of which some are none, as models of speech do."""
+
+    def __init__(self, *, by_index: bool) -> None:
+        super().__init__()
+        self.layer = nn.Linear(5, _CLASSES)
+        self.by_index = by_index
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+        known = labels >= 0
+        targets = labels[known] if self.by_index else labels.masked_select(known)
+        scores = self.layer(x).log_softmax(-1)
+        return functional.ctc_loss(scores, targets, steps, known.sum(-1), zero_infinity=True)
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_targets_of_a_loss_are_what_a_mask_selects(by_index: bool) -> None:
+    module = _Selecting(by_index=by_index)
+    x = torch.linspace(-2, 2, 4 * 2 * 5).reshape(4, 2, 5).sin()
+    steps, options = torch.tensor([4, 3]), CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    rows = ([[1, -100, 2], [3, 1, -100]], [[-100] * 3, [2, 3, 1]], [[1, 1, 1], [-1, -1, 2]])
+    program = compile(module, options, inputs=(x, torch.tensor(rows[0]), steps))
+    with sambarun.load(program) as executable:
+        begin = executable.state()
+        for labels in map(torch.tensor, rows):
+            given = {"x": x, "labels": labels, "steps": steps}
+            (loss,) = executable.step({key: one.numpy() for key, one in given.items()}).values()
+            found = {name: begin[name] - now for name, now in executable.state().items()}
+            executable.write(begin)
+            module.double().zero_grad()
+            expected = module(exactly(x), labels, steps)
+            expected.backward()
+            assert_near(loss, expected.detach().numpy())
+            for name, parameter in module.named_parameters():
+                assert_near(found[name], parameter.grad.numpy(), what=name)
+
+
+def test_targets_behind_what_a_mask_selects_are_none() -> None:
+    class Reader(nn.Module):
+        def forward(self, x: torch.Tensor, row: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+            return functional.ctc_loss(
+                x, row[row > 0], torch.tensor([4, 4]), sizes, reduction="none"
+            )
+
+    x, row = torch.zeros(4, 2, 4).log_softmax(-1), torch.tensor([1, 0, 2, 0, 3])
+    with sambarun.load(compile(Reader(), inputs=(x, row, torch.tensor([1, 2])))) as executable:
+        for sizes, ended in (([1, 2], False), ([1, 3], True)):
+            arrays = {"x": x.numpy(), "row": row.numpy(), "sizes": np.array(sizes)}
+            (found,) = executable.run(arrays).values()
+            assert np.isnan(found).tolist() == [False, ended]
+
+
 _RELUS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "function": lambda x: functional.rrelu(x, 0.1, 0.4),
     "in place": lambda x: functional.rrelu(x * 2, 0.1, 0.4, inplace=True),

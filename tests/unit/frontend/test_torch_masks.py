@@ -89,8 +89,9 @@ def _beside_nothing(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
 
 
 def _selected(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
-    chosen = y.masked_select(b > 0) - torch.masked_select(b, b > 0)
-    return chosen.square().mean(), torch.masked_select(w, b > 0).sum() + y.sum()
+    mask, chosen = b > 0, y.masked_select(b > 0) - torch.masked_select(b, b > 0)
+    loss = functional.l1_loss(y.masked_select(mask), torch.masked_select(b, mask))
+    return chosen.square().mean(), torch.masked_select(w, b > 0).sum() + y.sum(), loss
 
 
 def _detached(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
@@ -127,6 +128,17 @@ def _class_forms(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
         each.mean() + each.max() + entropy(chosen @ b.T @ b, classes[rows]),
         -chosen.log_softmax(-1).gather(1, classes[rows].unsqueeze(1)).mean(),
         functional.nll_loss(chosen.log_softmax(1), classes[rows], b[0].abs(), ignore_index=2),
+    )
+
+
+def _weighed(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+    """Losses that weigh what is selected by what is not."""
+    loss, (mask, rows) = functional.binary_cross_entropy_with_logits, (b > 0, b.sum(1) > 0)
+    weights = b[0].abs()
+    return (
+        loss(y[mask], b[mask].sigmoid(), pos_weight=weights.sum()),
+        loss(y[rows], b[rows].sigmoid(), weights, pos_weight=weights * 2, reduction="sum"),
+        functional.poisson_nll_loss(y[mask], w.sum()) + y.sum(),
     )
 
 
@@ -187,7 +199,7 @@ def _written(y: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, ...]:
     [
         *(_scaled, _from_another, _summed, _losses, _rows, _said_twice, _nothing),
         *(_beside_nothing, _selected, _detached, _classes, _steep, _written),
-        *(_class_forms, _row_by_row, _places, _back_by_rows),
+        *(_class_forms, _weighed, _row_by_row, _places, _back_by_rows),
     ],
     ids=lambda function: function.__name__.strip("_"),
 )

@@ -168,6 +168,23 @@ def test_shapes_behind_group_normalization(version: int) -> None:
     assert (group.op_type, len(group.inputs), len(group.attributes)) == ("GroupNormalization", 3, 1)
 
 
+def test_scores_of_attention_behind_another_domain() -> None:
+    """The library calls them a scalar where it knows a type of the queries, but no shape."""
+    model = ir.from_onnx_text("""
+        <ir_version: 10, opset_import: ["": 23, "com.microsoft": 1]>
+        g (float[2, 3, 5, 4] x) => (y, scores) {
+            z = com.microsoft.QuickGelu (x)
+            q = Concat <axis = 2> (x, z)
+            y, keys, values, scores = Attention <qk_matmul_output_mode = 3> (q, q, q)
+        }
+    """)
+    infer_shapes.infer(model)
+    assert [list(value.shape or ()) for value in model.graph.outputs] == [
+        [2, 3, 10, 4],
+        [2, 3, 10, 10],
+    ]
+
+
 def test_what_is_resized_is_as_large_as_onnxruntime_makes_it() -> None:
     """Which multiplies in float32: 10 by 2.3 are 23, of which inference makes 22."""
     model = ir.from_onnx_text("""<ir_version: 8, opset_import: ["": 18]>

@@ -39,6 +39,9 @@ _TREES = frozenset(
 )
 
 
+_SCORES = 3
+"""Which result of an Attention of ONNX are its scores."""
+
 _DEADLY = "but ellipsis for input"
 """Said of an Einsum whose terms have axes of different numbers for their dots."""
 
@@ -334,8 +337,18 @@ def _read_type(value: ir.Value, proto: onnx.TypeProto) -> None:
         return
     if proto.HasField("tensor_type") and not proto.tensor_type.elem_type:
         return
-    value.type = read_type(proto)
-    value.shape = _possible(read_shape(proto))
+    value.type, shape = read_type(proto), _possible(read_shape(proto))
+    value.shape = None if _are_scores(value) and not shape else shape
+
+
+def _are_scores(value: ir.Value) -> bool:
+    """Tell whether `value` is what Attention gives of its scores, which is never a scalar.
+
+    The ONNX library says that it is one where the shapes of the queries and keys are not known, as
+    behind an operator of another domain.
+    """
+    node = value.producer()
+    return node is not None and node.op_type == "Attention" and value.index() == _SCORES
 
 
 def _possible(shape: ir.Shape | None) -> ir.Shape | None:

@@ -54,7 +54,7 @@ from sambac.frontend.torch.own_operators import takes_derivatives
 from sambac.frontend.torch.patching import OwnValue, quiet, replaced, replaced_here
 from sambac.frontend.torch.states import stand_ins
 
-from .alignment import ctc_loss
+from .alignment import SelectedTargets
 from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
@@ -221,13 +221,15 @@ def _without_looks() -> Iterator[None]:
     layer that is converted to what it is stays. What other threads call is as it was.
     """
     validates = OwnValue(own=False, before=Distribution._validate_args)
+    selected = SelectedTargets()
     with (
+        selected,
         replaced_here(transformer, "_detect_is_causal_mask", _is_said_to_be_causal),
         replaced_here(functional_api, "gaussian_nll_loss", gaussian_nll_loss),
         replaced_here(functional_api, "multi_margin_loss", multi_margin_loss),
         replaced_here(torch, "cov", cov),
         replaced_here(torch, "corrcoef", corrcoef),
-        replaced_here(torch, "ctc_loss", ctc_loss),
+        replaced_here(torch, "ctc_loss", selected.ctc_loss),
         replaced(Distribution, "_validate_args", validates),
         replaced_here(torch, "from_numpy", _copied),
         replaced_here(torch.nn.Module, "_apply", _applied),

@@ -203,8 +203,8 @@ def _is_end(node: fx.Node, masks: Sequence[fx.Node], members: dict[fx.Node, None
         )
     return (
         (is_reduced(node) or (node.target in (_SUM, _MEAN) and not node.kwargs))
-        and all(item in members and item.meta["val"].dtype in _SUMMED for item in inputs)
-        and len({_rank(item) for item in inputs}) == 1
+        and all(item.meta["val"].dtype in _SUMMED for item in inputs)
+        and _is_along(inputs, members)
     )
 
 
@@ -219,11 +219,13 @@ def _is_of_places(node: fx.Node, members: dict[fx.Node, None]) -> bool:
         return False
     if not all(isinstance(value, torch.Tensor) for value in values):
         return False
-    ranks = {_rank(item) for item in node.all_input_nodes if item in members}
-    # What lies beside it is broadcast along what is selected.
-    return len(ranks) == 1 and all(
-        item in members or _rank(item) < min(ranks) for item in node.all_input_nodes
-    )
+    return _is_along(node.all_input_nodes, members)
+
+
+def _is_along(inputs: Sequence[fx.Node], members: dict[fx.Node, None]) -> bool:
+    """Tell whether `inputs` that are no `members` are broadcast along what is selected."""
+    ranks = {_rank(item) for item in inputs if item in members}
+    return len(ranks) == 1 and all(item in members or _rank(item) < min(ranks) for item in inputs)
 
 
 def _tail(node: fx.Node, mask: fx.Node) -> list[int]:
@@ -247,10 +249,11 @@ def _rewrite(graph: fx.Graph, found: _Selection, *, training: bool) -> None:
         put = putter(graph, node)
         if _selects(node, found.masks):
             whole[node] = _filled(put, node, mask, first)
-        elif node in found.members:
-            if training and first:
-                others = [item for item in node.all_input_nodes if item not in found.members]
-                whole.update((n, _only_if(put, first[1], n)) for n in others if n not in whole)
+            continue
+        if training and first and node.target is not _PUT:
+            others = [item for item in node.all_input_nodes if item not in found.members]
+            whole.update((n, _only_if(put, first[1], n)) for n in others if n not in whole)
+        if node in found.members:
             args, kwargs = fx.map_arg((node.args, node.kwargs), lambda n: whole.get(n, n))
             whole[node] = put(node.target, *args, **kwargs)
         else:
@@ -309,7 +312,7 @@ def _end(put: Put, node: fx.Node, mask: fx.Node, whole: dict[fx.Node, fx.Node]) 
     operator, values = node.target, whole[node.all_input_nodes[0]]
     if operator in LOSSES:
         given, reduction = reduction_of(node)
-        values = put(operator, *fx.map_arg(given, lambda n: whole[n]), **node.kwargs)
+        values = put(operator, *fx.map_arg(given, lambda n: whole.get(n, n)), **node.kwargs)
         operator = _MEAN if reduction == AVERAGE else _SUM
     total = put(_SUM, put(_aten.where.ScalarOther, _spread(put, mask, values), values, 0.0))
     if operator is _SUM:
