@@ -38,7 +38,7 @@ class _Pick:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _PartsAxis:
     """The axis of x that holds the parts, their number, and the axes of one of them."""
 
     at: int
@@ -158,7 +158,7 @@ _PICKS: Mapping[str, Callable[[ir.Node, ir.Shape], Iterator[_Pick]]] = {
 }
 
 
-def _axis(before: ir.Shape, after: ir.Shape, label: int) -> _Axis | None:
+def _axis(before: ir.Shape, after: ir.Shape, label: int) -> _PartsAxis | None:
     """Return which axis of `before` begins with axis `label` of `after`, of the same numbers."""
     at = 0
     lead = _wide(after[:label])
@@ -176,10 +176,10 @@ def _axis(before: ir.Shape, after: ir.Shape, label: int) -> _Axis | None:
     width = tuple(size for size in inner if isinstance(size, int))
     if len(width) < len(inner) or not width or count * prod(width) != whole:
         return None
-    return _Axis(at, count, width) if _same(tail, rest[len(inner) :]) else None
+    return _PartsAxis(at, count, width) if _same(tail, rest[len(inner) :]) else None
 
 
-def _parts(editor: Editor, x: ir.Value, axis: _Axis) -> tuple[ir.Value, ...]:
+def _parts(editor: Editor, x: ir.Value, axis: _PartsAxis) -> tuple[ir.Value, ...]:
     sizes = [prod(axis.width)] * axis.count
     if editor.opset < _SIZES_ARE_INPUTS:
         return editor.ops("Split", x, outputs=axis.count, axis=axis.at, split=sizes)
