@@ -20,7 +20,7 @@ from typing import ClassVar, TypeAlias
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import attributes_of, int_attribute, static_shape
+from sambac.graph.nodes import attributes_of, graph_of, int_attribute, static_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_by
 
 from .merge_chains import permutation
@@ -39,7 +39,7 @@ def exchange_back(editor: Editor, node: ir.Node) -> str | None:
     shape = static_shape(node.inputs[0])
     if shape is None or len(shape) != 3 or permutation(node) != _EXCHANGE or 1 in shape[:2]:
         return "it does not exchange the first two of three axes"
-    make = _Rows(*shape[:2]).undone(node.inputs[0])
+    make = _Rows(*shape[:2], graph_of(node)).undone(node.inputs[0])
     if make is None:
         return "what it turns over was not turned over before"
     return editor.bypass(node, make(editor))
@@ -55,7 +55,7 @@ def heads_of_tokens(editor: Editor, node: ir.Node) -> str | None:
     length, batch, width = shape
     if order not in (_EXCHANGE, _TURNED) or apart[0] != length or apart[1] % batch:
         return "it does not turn over heads of tokens"
-    make = _Rows(length, batch).undone(tokens)
+    make = _Rows(length, batch, graph_of(node)).undone(tokens)
     if make is None:
         return "what it turns over was not turned over before"
     heads = apart[1] // batch
@@ -67,10 +67,14 @@ def heads_of_tokens(editor: Editor, node: ir.Node) -> str | None:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows of tokens: of `length` tokens of `batch` examples, the examples of a token in a row."""
+    """Rows of tokens: of `length` tokens of `batch` examples, the examples of a token in a row.
+
+    What is calculated outside of `graph`, the body of a loop, stays there: it is made once.
+    """
 
     length: int
     batch: int
+    graph: ir.Graph
 
     def undone(self, value: ir.Value | None, depth: int = _DEEPEST) -> Make | None:
         """Return what makes `value`, [L, B, E] or [L * B, E], with examples before tokens."""
@@ -134,7 +138,7 @@ class _Rows:
     def alike(self, node: ir.Node, value: ir.Value, depth: int) -> Make | None:
         """f(x, ..): the same operator, which treats the rows of one input alike."""
         flags, inputs = attributes_of(node), [*node.inputs]
-        if flags.get("transA") or _is_of_rows(node, value):
+        if flags.get("transA") or _is_of_rows(node, value) or node.graph is not self.graph:
             return None
         at = int(node.op_type in _EITHER and _has_more_axes(inputs[-1], 1))
         more = inputs[:at] + inputs[at + 1 :]

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from sambac.graph.editor import Editor
 from sambac.graph.nodes import input_at, int_attribute, same_size, supersede
-from sambac.passes.rewriting import Rule, RulePass, integers
+from sambac.passes.rewriting import Rule, RulePass, integers, made_beside
 
 from .merge_chains import RESHAPES, permutation, target_shape
 
@@ -38,7 +38,7 @@ class _Pick:
 
 
 @dataclass(frozen=True)
-class _Parted:
+class _PartsAxis:
     """The axis of x that holds the parts, their number, and the axes of one of them."""
 
     at: int
@@ -56,6 +56,8 @@ def split(editor: Editor, node: ir.Node) -> str | None:
     picks = [pick for reader in readers for pick in _picks(reader)]
     if moved.is_graph_output() or not all(any(_picks(reader)) for reader in readers):
         return "it is read as a whole"
+    if any(pick.value.is_graph_output() for pick in picks if not made_beside(pick.value, node)):
+        return "a branch or a body gives a part out, and has to make it"
     chosen = {order[pick.axis] for pick in picks}
     label = chosen.pop() if len(chosen) == 1 else None
     if label is None or {pick.index for pick in picks} != {*range(_number(made.shape[label]))}:
@@ -124,7 +126,9 @@ def _picks(reader: ir.Node) -> Iterator[_Pick]:
 def _gathered(reader: ir.Node, shape: ir.Shape) -> Iterator[_Pick]:
     axis, indices = int_attribute(reader, "axis", 0) % len(shape), integers(reader.inputs[1])
     size = shape[axis]
-    if indices is not None and len(indices) == 1 and isinstance(size, int):
+    if indices is None or len(indices) != 1 or not isinstance(size, int):
+        return
+    if -size <= indices[0] < size:  # onnxruntime refuses others, and so does what stays
         yield _Pick(reader.outputs[0], axis, indices[0] % size)
 
 
@@ -141,7 +145,8 @@ def _sliced(reader: ir.Node, shape: ir.Shape) -> Iterator[_Pick]:
 
 def _split(reader: ir.Node, shape: ir.Shape) -> Iterator[_Pick]:
     axis = int_attribute(reader, "axis", 0) % len(shape)
-    if shape[axis] == len(reader.outputs):
+    ones = all(value.shape is not None and value.shape[axis] == 1 for value in reader.outputs)
+    if ones and shape[axis] == len(reader.outputs):
         for index, value in enumerate(reader.outputs):
             yield _Pick(value, axis, index)
 
@@ -153,7 +158,7 @@ _PICKS: Mapping[str, Callable[[ir.Node, ir.Shape], Iterator[_Pick]]] = {
 }
 
 
-def _axis(before: ir.Shape, after: ir.Shape, label: int) -> _Parted | None:
+def _axis(before: ir.Shape, after: ir.Shape, label: int) -> _PartsAxis | None:
     """Return which axis of `before` begins with axis `label` of `after`, of the same numbers."""
     at = 0
     lead = _wide(after[:label])
@@ -171,10 +176,10 @@ def _axis(before: ir.Shape, after: ir.Shape, label: int) -> _Parted | None:
     width = tuple(size for size in inner if isinstance(size, int))
     if len(width) < len(inner) or not width or count * prod(width) != whole:
         return None
-    return _Parted(at, count, width) if _same(tail, rest[len(inner) :]) else None
+    return _PartsAxis(at, count, width) if _same(tail, rest[len(inner) :]) else None
 
 
-def _parts(editor: Editor, x: ir.Value, axis: _Parted) -> tuple[ir.Value, ...]:
+def _parts(editor: Editor, x: ir.Value, axis: _PartsAxis) -> tuple[ir.Value, ...]:
     sizes = [prod(axis.width)] * axis.count
     if editor.opset < _SIZES_ARE_INPUTS:
         return editor.ops("Split", x, outputs=axis.count, axis=axis.at, split=sizes)
