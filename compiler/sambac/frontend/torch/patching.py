@@ -23,17 +23,22 @@ _LOGGERS = ("torch", "onnxscript", "onnx_ir")
 """Who logs, with all below; what goes wrong is raised as well, and said in one sentence."""
 
 _SILENT = logging.CRITICAL + 1
+_INHERITED = object()
 
 
 @contextmanager
 def replaced(owner: object, attribute: str, value: object) -> Iterator[None]:
-    """Let `attribute` of `owner` be `value` for a while."""
-    before = vars(owner)[attribute]
+    """Let `attribute` of `owner` be `value` for a while, its own or one that it inherits."""
+    getattr(owner, attribute)  # raises an error where PyTorch calls it something else now
+    before = vars(owner).get(attribute, _INHERITED)
     setattr(owner, attribute, value)
     try:
         yield
     finally:
-        setattr(owner, attribute, before)
+        if before is _INHERITED:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, before)
 
 
 @contextmanager

@@ -26,8 +26,8 @@ Buffers: TypeAlias = Mapping[tuple[str, str], torch.Tensor | None]
 """What buffers hold, by the path of the module and the name there."""
 
 Tables: TypeAlias = Sequence[tuple[dict[str, Any], str, dict[str, Any], Mapping[str, Any]]]
+"""Tables of modules: the attributes that each is among, its name there, itself, what it held."""
 _TABLES = ("_parameters", "_buffers", "_modules")
-"""The tables of parameters, buffers and modules of modules, and what they held."""
 
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 """What assigning to `.data` of a tensor calls."""

@@ -113,11 +113,8 @@ def keeping_classes(name: str) -> Iterator[None]:
             )
         torch.Tensor.__setattr__(tensor, attribute, value)
 
-    FakeTensor.__setattr__ = assign  # type: ignore[method-assign, assignment]  # it has object's
-    try:
+    with replaced(FakeTensor, "__setattr__", assign):
         yield
-    finally:
-        del FakeTensor.__setattr__
 
 
 @contextmanager
