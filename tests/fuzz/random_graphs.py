@@ -9,89 +9,23 @@ Numbers stay moderate, and no operator is discontinuous, where rounding would lo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
-
-FLOAT = TensorProto.FLOAT
-OPSETS = (9, 13, 17)
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A float32 value of known shape."""
-
-    name: str
-    shape: tuple[int, ...]
-
-
-@dataclass
-class Builder:
-    """A graph under construction."""
-
-    rng: np.random.Generator
-    opset: int
-    values: list[Tensor] = field(default_factory=list)
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-    weights: list[onnx.TensorProto] = field(default_factory=list)
-    count: int = 0
-
-    def name(self) -> str:
-        self.count += 1
-        return f"v{self.count}"
-
-    def pick(self, rank: int | None = None) -> Tensor:
-        """Return a value, recent ones more likely; of `rank` dimensions if there is one."""
-        fitting = [value for value in self.values if rank is None or len(value.shape) == rank]
-        if not fitting:
-            return self.reshape(self.pick(), rank)
-        back = min(int(self.rng.geometric(0.4)), len(fitting))
-        return fitting[-back]
-
-    def constant(self, array: np.ndarray) -> str:
-        name = self.name()
-        self.weights.append(numpy_helper.from_array(array, name))
-        return name
-
-    def random(self, shape: Sequence[int], low: float = -1, high: float = 1) -> str:
-        return self.constant(self.rng.uniform(low, high, shape).astype(np.float32))
-
-    def ints(self, numbers: Sequence[int]) -> str:
-        return self.constant(np.asarray(numbers, np.int64))
-
-    def node(
-        self, op: str, inputs: Sequence[str], count: int = 1, **attributes: object
-    ) -> list[str]:
-        outputs = [self.name() for _ in range(count)]
-        self.nodes.append(helper.make_node(op, inputs, outputs, **attributes))
-        return outputs
-
-    def add(
-        self, op: str, inputs: Sequence[str], shape: Sequence[int], **attributes: object
-    ) -> Tensor:
-        (name,) = self.node(op, inputs, **attributes)
-        value = Tensor(name, tuple(int(size) for size in shape))
-        self.values.append(value)
-        return value
-
-    def reshape(self, x: Tensor, rank: int | None) -> Tensor:
-        """Reshape to `rank` dimensions, the elements dealt out at random."""
-        shape = [1] * (rank or int(self.rng.integers(1, 5)))
-        for prime in _factors(int(np.prod(x.shape))):
-            shape[int(self.rng.integers(len(shape)))] *= prime
-        return self.add("Reshape", [x.name, self.ints(shape)], shape)
-
-
-def _factors(number: int) -> list[int]:
-    factors, divisor = [], 2
-    while number > 1:
-        while number % divisor == 0:
-            factors.append(divisor)
-            number //= divisor
-        divisor += 1
-    return factors
+from onnx import TensorProto, helper
+from random_builder import FLOAT, OPSETS, Builder, Tensor
+from random_shapes import (
+    batches,
+    concat,
+    expand,
+    pad,
+    part,
+    reduce,
+    reshape,
+    reshape_by_shape,
+    shuffle,
+    transpose,
+)
 
 
 def unary(b: Builder) -> None:
@@ -184,50 +118,10 @@ def layer_normalization(b: Builder) -> None:
     return None
 
 
-def reshape(b: Builder) -> None:
-    b.reshape(b.pick(), None)
-
-
-def reshape_by_shape(b: Builder) -> None:
-    x = b.pick()
-    (shape,) = b.node("Shape", [x.name])
-    flat = b.add("Reshape", [x.name, b.ints([-1])], [int(np.prod(x.shape))])
-    b.add("Reshape", [flat.name, shape], x.shape)
-
-
-def transpose(b: Builder) -> None:
-    x = b.pick()
-    perm = [int(axis) for axis in b.rng.permutation(len(x.shape))]
-    b.add("Transpose", [x.name], [x.shape[axis] for axis in perm], perm=perm)
-
-
-def shuffle(b: Builder) -> None:
-    """Deal the channels out to groups and collect them again."""
-    x = b.pick(4)
-    n, c, h, w = x.shape
-    groups = [size for size in range(1, c + 1) if c % size == 0]
-    group = groups[int(b.rng.integers(len(groups)))]
-    split = b.add("Reshape", [x.name, b.ints([n, group, -1, h, w])], (n, group, c // group, h, w))
-    order = [0, 2, 1, 3, 4]
-    moved = b.add("Transpose", [split.name], (n, c // group, group, h, w), perm=order)
-    b.add("Reshape", [moved.name, b.ints(x.shape)], x.shape)
-
-
 def power(b: Builder) -> None:
     x = b.pick()
     (bounded,) = b.node("Tanh", [x.name])
     b.add("Pow", [bounded, b.constant(np.float32(b.rng.choice([1, 2, 3])))], x.shape)
-
-
-def concat(b: Builder) -> None:
-    x = b.pick()
-    if np.prod(x.shape) > 2000:
-        return
-    axis = int(b.rng.integers(len(x.shape)))
-    parts = [x] * int(b.rng.integers(1, 4))
-    shape = list(x.shape)
-    shape[axis] *= len(parts)
-    b.add("Concat", [part.name for part in parts], shape, axis=axis)
 
 
 def cast(b: Builder) -> None:
@@ -245,20 +139,17 @@ def linear(b: Builder) -> None:
     b.add("Add", [b.random((out,)), product.name], (rows, out))
 
 
-def pad(b: Builder) -> None:
-    x = b.pick()
-    if b.opset < 11 or np.prod(x.shape) > 2000:
-        return
-    amounts = [int(b.rng.random() < 0.15) for _ in range(2 * len(x.shape))]
-    ends = [size + sum(amounts[i :: len(x.shape)]) for i, size in enumerate(x.shape)]
-    b.add("Pad", [x.name, b.ints(amounts)], ends)
-
-
 def constant_arithmetic(b: Builder) -> None:
     x = b.pick()
     (one,) = b.node("Add", [b.random(()), b.random(x.shape[-1:])])
     (two,) = b.node("Tanh", [one])
     b.add("Mul", [x.name, two], x.shape)
+
+
+def softmax(b: Builder) -> None:
+    x = b.pick()
+    axis = len(x.shape) - 1 if b.opset < 13 else int(b.rng.integers(len(x.shape)))
+    b.add("Softmax", [x.name], x.shape, axis=axis)
 
 
 def branch(b: Builder) -> None:
@@ -325,6 +216,11 @@ BUILDERS: tuple[tuple[Callable[[Builder], None], float], ...] = (
     (linear, 1.5),
     (pad, 0.5),
     (constant_arithmetic, 1),
+    (expand, 1.5),
+    (reduce, 1.5),
+    (part, 1.5),
+    (softmax, 1),
+    (batches, 1.5),
     (branch, 0.5),
     (repeat, 1),
 )

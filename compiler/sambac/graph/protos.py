@@ -6,7 +6,8 @@ skeleton of a model they take milliseconds, whatever its size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import onnx
 import onnx_ir as ir
@@ -18,6 +19,8 @@ from .value_types import value_info
 
 # Shapes, axes, scales and region-of-interest vectors steer inference; all are far smaller.
 _MAX_DATA_BYTES = 1024
+
+_NOTHING: Mapping[str, onnx.TensorProto] = MappingProxyType({})
 
 
 def skeleton(model: ir.Model) -> onnx.ModelProto:
@@ -75,6 +78,27 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
             yield attribute.g
         elif attribute.type == onnx.AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def copy_constants_inside(
+    graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto] = _NOTHING
+) -> None:
+    """Give bodies and branches in `graph` copies of the constants that they read outside.
+
+    The ONNX library infers shapes in them from the values of their own constants alone. `outside`
+    are the constants around `graph`.
+    """
+    constants = {**outside, **{tensor.name: tensor for tensor in graph.initializer}}
+    for node in graph.node:
+        for inner in subgraphs(node):
+            own = {info.name for info in inner.input}.union(
+                (tensor.name for tensor in inner.initializer),
+                *(other.output for other in inner.node),
+            )
+            read = {name for other in inner.node for name in other.input}
+            copied = sorted((read - own) & constants.keys())
+            inner.initializer.extend(constants[name] for name in copied)
+            copy_constants_inside(inner, constants)
 
 
 def rename_graph(graph: onnx.GraphProto, renamed: Callable[[str], str]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from near import assert_near, exactly
@@ -12,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch_runs import Lambda
 
+import pef
 import sambarun
 from sambac import SGD, CompileOptions, compile
 from sambac.errors import CompileError
@@ -129,6 +132,48 @@ def test_lengths_and_targets_of_a_loss_are_inputs() -> None:
             assert_near(loss, expected.detach().numpy())
             for name, parameter in module.named_parameters():
                 assert_near(found[name], parameter.grad.numpy(), what=name)
+
+
+@pytest.mark.parametrize("steps", [1, 40])
+def test_a_loss_is_a_loop_over_its_steps(steps: int) -> None:
+    module, x = _Reader(), torch.linspace(-2, 2, steps * 2 * 5).reshape(steps, 2, 5).sin()
+    given = (torch.tensor([[1, 2], [3, 0]]), torch.tensor([steps] * 2), torch.tensor([1, 0]))
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    program = compile(module, options, inputs=(x, *given))
+    assert sum(map(len, _operators(program))) < 300
+    names = ("x", "targets", "steps", "labels")
+    with sambarun.load(program) as executable:
+        begin = executable.state()
+        arrays = {name: one.numpy() for name, one in zip(names, (x, *given), strict=True)}
+        (loss,) = executable.step(arrays).values()
+        found = {name: begin[name] - now for name, now in executable.state().items()}
+    exact = module.double()(exactly(x), *given)
+    exact.backward()
+    assert_near(loss, exact.detach().numpy())
+    for name, parameter in module.named_parameters():
+        assert_near(found[name], parameter.grad.numpy(), what=name)
+
+
+def _operators(program: pef.Program) -> list[Sequence[onnx.NodeProto]]:
+    graphs = (stored.graph for stored in program.programs)
+    contents = (program.segments[graph.segment].content(graph) for graph in graphs)
+    return [onnx.load_from_string(content).graph.node for content in contents]
+
+
+def test_a_loss_of_any_number_of_steps() -> None:
+    module = _Reader()
+    x, sizes = torch.ones(_STEPS, 2, 5), (torch.tensor([3, 6]), torch.tensor([2, 1]))
+    shapes = {"x": {0: torch.export.Dim("steps", max=100)}}
+    targets = torch.tensor([[1, 1, 2], [3, 0, 0]])
+    others = dict.fromkeys(("targets", "steps", "labels"))
+    program = compile(module, inputs=(x, targets, *sizes), dynamic_shapes=shapes | others)
+    with sambarun.load(program) as executable:
+        for steps in (2, 5, 70):
+            x = torch.linspace(-2, 2, steps * 2 * 5).reshape(steps, 2, 5).sin()
+            given = (targets, torch.tensor([steps, steps - 1]), torch.tensor([1, 1]))
+            arrays = {name: one.numpy() for name, one in zip(others, given, strict=True)}
+            (loss,) = executable.run({"x": x.numpy(), **arrays}).values()
+            assert_near(loss, copy.deepcopy(module).double()(exactly(x), *given).detach())
 
 
 class _Selecting(nn.Module):

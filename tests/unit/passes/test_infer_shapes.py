@@ -281,3 +281,26 @@ def test_a_tensor_that_cannot_be_read_is_told() -> None:
     model.graph.initializer.append(numbers)
     with pytest.raises(sambac.CompileError, match="the initializer 'numbers' cannot be read: "):
         sambac.compile(model)
+
+
+def test_bodies_have_constants_from_outside() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        main (float[2,7] first, float[5,2,7] rows) => (float[2,7] last, float[5,2,7] every)
+        <int64[4] pads = {0, 1, 0, 0}, int64[1] axis = {1}, int64[1] start = {0},
+         int64[1] end = {7}>
+        {
+            last, every = Scan <num_scan_inputs = 1, body = step (float[2,7] before, float[2,7] row)
+                => (float[2,7] after, float[2,7] copied)
+            {
+                moved = Pad (before, pads)
+                same = Slice (moved, start, end, axis)
+                after = Add (same, row)
+                copied = Identity (after)
+            }> (first, rows)
+        }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    infer_shapes.infer(model)
+    assert [value.shape for value in model.graph.outputs] == [[2, 7], [5, 2, 7]]
+    body = model.graph[0].attributes["body"].as_graph()
+    assert [node.outputs[0].shape for node in body] == [[2, 8], [2, 7], [2, 7], [2, 7]]
+    assert not body.initializers

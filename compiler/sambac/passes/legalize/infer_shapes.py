@@ -107,6 +107,7 @@ def _lean_message(model: ir.Model) -> onnx.ModelProto:
     there are.
     """
     proto = _message(model)
+    protos.copy_constants_inside(proto.graph)
     for node in proto.graph.node:
         if (node.domain, node.op_type) in _TREES:
             for attribute in node.attribute:

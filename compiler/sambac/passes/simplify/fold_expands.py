@@ -48,6 +48,8 @@ def _is_enough(expanded: ir.Value, source: ir.Value, others: Sequence[ir.Value])
     if expanded.shape is None or source.shape is None:
         return False
     sums, rank = SizeSums(expanded.graph), len(expanded.shape)
+    if all(value.shape is None or len(value.shape) < rank for value in (source, *others)):
+        return False  # sizes of 1 in front, which would be no axes any more
     for behind in range(1, rank + 1):  # from the last axis on, as axes are aligned
         size = _size(sums, expanded, behind)
         if size is None or all(_size(sums, value, behind) != size for value in (source, *others)):

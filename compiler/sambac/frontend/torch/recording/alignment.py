@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._higher_order_ops.scan import scan_op
+from torch.autograd.function import Function
 from torch.compiler import is_dynamo_compiling
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -53,13 +55,13 @@ def ctc_loss(
     scores = log_probs.unsqueeze(1) if alone else log_probs
     in_a_row = targets.dim() == 1 and not alone
     batch, most = scores.shape[1], targets.shape[-1]
-    _require_lengths("input", input_lengths, batch, len(scores))
+    _require_lengths("input", input_lengths, batch, scores.shape[0])
     _require_lengths("target", target_lengths, batch, most, together=in_a_row)
     steps, labels = _lengths(scores, input_lengths), _lengths(scores, target_lengths)
     ends = labels.cumsum(0) if in_a_row else labels
-    is_there = (steps >= 0) & (steps <= len(scores)) & (labels >= 0)
+    is_there = (steps >= 0) & (steps <= scores.shape[0]) & (labels >= 0)
     is_there &= ends <= (most if there is None else there)
-    limit = len(scores)  # more labels have no alignment
+    limit = scores.shape[0]  # more labels have no alignment
     rows = targets.reshape(1, -1) if alone else _padded(targets, target_lengths, labels, limit)
     known = torch.arange(rows.shape[1], device=rows.device) < labels.unsqueeze(1)
     places = _with_blanks(torch.where(known, rows.long(), blank), blank)
@@ -115,25 +117,72 @@ def _with_blanks(rows: Tensor, blank: int) -> Tensor:
 
 def _total(scores: Tensor, places: Tensor, blank: int, steps: Tensor, labels: Tensor) -> Tensor:
     """Return the log of the probability of each of the batch."""
-    width = places.shape[1]
-    found = scores.gather(2, places.expand(len(scores), -1, -1)).clamp(min=_NEVER)
-    place = torch.arange(width, device=places.device)
-    before = functional.pad(places, (2, 0), value=blank)[:, :width]
-    jumps = (places != blank) & (places != before)
-    alpha = torch.where(place < 2, found[0], _NEVER)
-    for step in range(1, len(scores)):
-        ways = torch.stack(
-            (
-                alpha,
-                functional.pad(alpha, (1, 0), value=_NEVER)[:, :width],
-                torch.where(jumps, functional.pad(alpha, (2, 0), value=_NEVER)[:, :width], _NEVER),
-            )
-        )
-        ahead = torch.logsumexp(ways, 0) + found[step]
-        alpha = torch.where((step < steps).unsqueeze(1), ahead, alpha)
+    found = scores.gather(2, places.expand(scores.shape[0], -1, -1)).clamp(min=_NEVER)
+    place = torch.arange(places.shape[1], device=places.device)
     ends = (place == 2 * labels.unsqueeze(1)) | (place == 2 * labels.unsqueeze(1) - 1)
-    total = torch.logsumexp(torch.where(ends, alpha, _NEVER), 1)
+    jumps = (places != blank) & (places != _later(places, 2, blank))
+    total: Tensor = _Alignments.apply(found, jumps, ends, steps)  # type: ignore[no-untyped-call]
     return torch.where(steps > 0, total, torch.where(labels > 0, _NEVER, 0.0).to(total.dtype))
+
+
+class _Alignments(Function):
+    """The log of the probability of all ways through the places, from the first to `ends`.
+
+    Each direction is one loop, however many steps there are: forward (alpha) and, for the gradient,
+    back (beta). Of p, exp(alpha_t(s) + beta_t(s)) goes through place s at step t, and this share is
+    by what log p changes with the log of the probability there.
+
+    Shapes: `found` [steps, batch, places], `jumps` and `ends` [batch, places], `steps` [batch].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, found: Tensor, jumps: Tensor, ends: Tensor, steps: Tensor) -> Tensor:
+        found = found.detach()
+        counts = _counts(found, steps)
+        start = functional.pad(torch.full_like(found[0, :, 1:], _NEVER), (1, 0))
+
+        def step(before: Tensor, here: Tensor, is_there: Tensor, jumps: Tensor) -> list[Tensor]:
+            ways = (before, _later(before, 1), torch.where(jumps, _later(before, 2), _NEVER))
+            ahead = torch.logsumexp(torch.stack(ways), 0) + here
+            after = torch.where(is_there, ahead, before)
+            return [after, after.clone()]
+
+        last, alphas = scan_op(step, [start], [found, counts], (jumps,))
+        total = torch.logsumexp(torch.where(ends, last, _NEVER), 1)
+        ctx.save_for_backward(found, jumps, ends, counts, alphas, total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+        found, jumps, ends, counts, alphas, total = ctx.saved_tensors
+        start = torch.where(ends, 0.0, _NEVER).to(found.dtype)
+
+        def step(after: Tensor, here: Tensor, is_there: Tensor, jumps: Tensor) -> list[Tensor]:
+            ahead = after + here
+            jumped = _earlier(torch.where(jumps, ahead, _NEVER), 2)
+            before = torch.logsumexp(torch.stack((ahead, _earlier(ahead, 1), jumped)), 0)
+            return [torch.where(is_there, before, after), after.clone()]
+
+        _, betas = scan_op(step, [start], [found.flip(0), counts.flip(0)], (jumps,))
+        ways = alphas + betas.flip(0) - total.unsqueeze(1)
+        among = counts & (total > _NEVER / 2).unsqueeze(1)
+        shares = torch.where(among, torch.where(among, ways, _NEVER).exp(), 0.0)
+        return gradient.unsqueeze(1) * shares, None, None, None
+
+
+def _counts(found: Tensor, steps: Tensor) -> Tensor:
+    """Return whether a step is one of those of each of the batch: [steps, batch, 1]."""
+    numbers = torch.arange(found.shape[0], device=found.device).reshape(-1, 1, 1)
+    return numbers < steps.unsqueeze(1)
+
+
+def _later(row: Tensor, by: int, value: float = _NEVER) -> Tensor:
+    """Return `row` [batch, places], moved to places `by` later; in front comes `value`."""
+    return functional.pad(row, (by, 0), value=value)[:, : row.shape[1]]
+
+
+def _earlier(row: Tensor, by: int) -> Tensor:
+    return functional.pad(row, (0, by), value=_NEVER)[:, by:]
 
 
 class SelectedTargets(TorchFunctionMode):
