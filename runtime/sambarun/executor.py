@@ -120,7 +120,7 @@ class Executable:
         """
         with self._held() as workspace:
             chosen = self._select(Executable.run, selection, words)
-            if type(copy) not in (bool,):
+            if type(copy) not in (bool,):  # `require` takes long beside a short run
                 require(copy=(copy, FLAG))
             if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
