@@ -354,7 +354,7 @@ class Executable:
             return known or self._by_words_anew(asked, words)
         if words:
             require_known(asked, words)
-            raise RunError("A selection is given, and arguments beside it; say all in one.")
+            raise RunError("Give a selection, or its fields as arguments, but not both.")
         if type(selection) is not Selection:
             require(selection=(selection, _SELECTION))
         return self._selected(selection)
