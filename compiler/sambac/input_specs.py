@@ -31,11 +31,6 @@ class InputSpec:
             object.__setattr__(self, "dtype", int(self.dtype))
 
 
-def shapes_record(inputs: Mapping[str, InputSpec]) -> dict[str, object]:
-    """Return shapes and types by input, as plain data for the producer's record."""
-    return {name: {"shape": list(s.shape), "dtype": s.dtype} for name, s in inputs.items()}
-
-
 def no_specs(inputs: Mapping[str, object]) -> Iterator[str]:
     """Yield a sentence for each input that is given something else, such as a bare shape."""
     for name, spec in inputs.items():

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain
 from typing import Literal, get_args
 
 from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, instance, some
 from pef.wording import listed
 
 from .errors import CompileError, require_arguments
-from .input_specs import InputSpec, by_name, no_specs, parse_input, shapes_record
+from .input_specs import InputSpec, by_name, no_specs, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import (
@@ -23,6 +22,7 @@ from .option import (
     noting_given,
     option,
     options_of,
+    regions,
     wrong_values,
 )
 from .quantized_precisions import (
@@ -43,8 +43,8 @@ Precision = Literal[
 ]  # fmt: skip
 
 
-def _regions(memory: Mapping[str, str]) -> dict[str, str]:
-    return {name: region.upper() for name, region in memory.items()}
+def _shapes(inputs: Mapping[str, InputSpec]) -> dict[str, object]:
+    return {name: {"shape": list(s.shape), "dtype": s.dtype} for name, s in inputs.items()}
 
 
 def _settings(optimizers: Iterable[Optimizer]) -> list[dict[str, object]]:
@@ -173,7 +173,7 @@ class CompileOptions:
             read=parse_input,
             collect=by_name,
         ),
-        record=shapes_record,
+        record=_shapes,
     )
     io_host_memory: bool = option(
         False,
@@ -181,7 +181,7 @@ class CompileOptions:
         Scope.PROGRAM,
         Spelling("--io-host-memory", "Keep inputs and outputs in host memory."),
     )
-    memory: Mapping[str, str] = option({}, BY_NAME, Scope.PROGRAM, record=_regions, brief=True)
+    memory: Mapping[str, str] = option({}, BY_NAME, Scope.PROGRAM, record=regions, brief=True)
     fusion_rules: str | os.PathLike[str] | None = file_option(
         Scope.PROGRAM, "--fusion-rules", "More fusion rules (YAML) for -O1."
     )
@@ -384,7 +384,8 @@ class CompileOptions:
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
-        for problem in chain(no_specs(self.inputs), wrong_values(values)):
+        bare = no_specs(self.inputs) if self.inputs else ()
+        for problem in (*bare, *wrong_values(values)):
             raise CompileError(problem)
         if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
             for problem in misplaced(self.precision, values):
