@@ -74,7 +74,7 @@ def walk_back(
     model: ir.Model,
     seeds: Mapping[ir.Value, ir.Value],
     trained: Sequence[ir.Value],
-    decisions: Decisions | None = None,
+    decisions: Decisions | None,
 ) -> dict[ir.Value, ir.Value]:
     """Append the gradients of `trained` to the main graph; return them by trained value.
 

@@ -48,7 +48,7 @@ def named_model(
     model: ir.Model,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    beside: int = 0,
+    beside: int,
 ) -> NamedModel:
     """Return `model` with public names for its inputs and outputs, in its order.
 

@@ -75,7 +75,7 @@ def build_step(
     source: Source,
     options: CompileOptions,
     passes: PassContext,
-    alone: frozenset[str] = frozenset(),
+    alone: frozenset[str],
 ) -> StepGraphs:
     """Return the step that `options` asks for. The models of `source` are used up.
 
