@@ -32,7 +32,7 @@ _FILES_READ = ("arch", "calibrate", "expect", "fusion_rules", "number_rules", "t
 
 
 def compile_to_file(
-    model: str, output: Path | None, words: Mapping[str, object], *, timing: bool = False
+    model: str, output: Path | None, words: Mapping[str, object], *, timing: bool
 ) -> int:
     """Compile a model, write the PEF and its log, and print where they are and what they hold.
 

@@ -96,7 +96,9 @@ def _verify_plans(path: Path, program: Program) -> str:
     try:
         from sambac.reconstruct.verify import check_plans, device_of
     except ModuleNotFoundError as error:
-        return f"not checked: that needs what compiling needs, and {error.name} is not installed"
+        return (
+            f"not checked: that needs libraries of the compiler, and {error.name} is not installed"
+        )
     if problems := check_plans(program):
         raise PefError.listing(f"{path} is undamaged, but its plans are wrong", problems)
     groups = plural(sum(len(section.groups) for section in program.sections), "fusion group")

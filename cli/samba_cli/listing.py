@@ -15,7 +15,7 @@ from .shell import DONE, echo
 from .summaries import modelled, training_lines
 
 
-def list_program(path: str, provider: str | None = None) -> int:
+def list_program(path: str, provider: str | None) -> int:
     """Print the inputs, outputs and sections of the PEF at `path`.
 
     With `provider`, what --provider says, the table of sections tells which provider runs each.

@@ -126,7 +126,9 @@ def _require_use(
     """Raise `Wrong` for words that do nothing to the `calls` of a run, though to others they do."""
     graph = program.graphs[chosen.graph]
     if words["train"] and graph.role is not pef.GraphRole.TRAIN:
-        raise Wrong(f"--train: what is to run is of the graph '{graph.name}'; leave out one.")
+        raise Wrong(
+            f"--train: what was selected belongs to the graph '{graph.name}'; leave out one."
+        )
     if not given or words["save"] is not None:
         return
     sections = {program.schedule[call] for call in calls}

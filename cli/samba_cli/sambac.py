@@ -34,21 +34,21 @@ _naming_one = partial(single_option, shell_complete=of_program(ids))
 _naming_graph = partial(single_option, shell_complete=of_program(graphs))
 _naming_some = partial(single_option, shell_complete=of_program(sections, several=True))
 
-_HELP = """Compile models into PEF executables, and look into them.
+_HELP = """Compile models into PEF executables, and inspect them.
 
 \b
 Examples:
   sambac compile net.onnx -o net.pef       make an executable, and its log
   sambac compile net.onnx --input x=1x128  fix sizes that the model leaves open
   sambac compile net.py:model --train --optimizer adamw:lr=1e-3
-  sambac tune net.py:model --train         which formulations are fastest on this host?
+  sambac tune net.py:model --train         which formulations run fastest on this host?
   sambac inspect net.pef                   sections, memory plan, symbols
   sambac inspect net.pef --html net.html   the same with pictures, for a browser
-  sambac inspect net.pef --json            the same for programs
+  sambac inspect net.pef --json            the same as JSON, for other programs
   sambac explain net.pef section_3         why is it cut there, what limits it?
   sambac scale net.pef --link-bandwidth 25GB/s --link-latency 3us
   sambac opt net.onnx --diff               what does each pass change?
-  sambac arch sn40l > mine.toml            a device, to start another one from
+  sambac arch sn40l > mine.toml            a device description to start from
   sambac verify net.pef                    is every byte as it was written?
   sambac diff old.pef new.pef              what has changed?
   sambac extract net.pef --section 0 -o s.onnx
@@ -58,7 +58,7 @@ Examples:
 Exit codes:
   0    done
   1    a comparison (diff) found differences
-  2    wrong use, bad input, corrupt file, disk full
+  2    usage error, bad input, corrupt file, full disk
   3    an internal error
   130  interrupted (143: by SIGTERM)
 """
@@ -66,11 +66,11 @@ Exit codes:
 _COMPILE_HELP = """Compile MODEL into a PEF.
 
 MODEL is an ONNX file, an exported PyTorch program (.pt2), or FILE.py:NAME, a function without
-arguments that returns a torch module and a tuple of example inputs. FILE.py is code, which runs;
-the others are data, of which nothing is run.
+arguments that returns a torch module and a tuple of example inputs. FILE.py is code and is run;
+the other kinds are data, and nothing in them is run.
 
-Beside the PEF goes its log: what was compiled with which options, tables of sections, memory
-and symbols, warnings.
+A log is written beside the PEF: what was compiled with which options, tables of sections, memory
+and symbols, and warnings.
 
 \b
 Examples:
@@ -84,8 +84,8 @@ Examples:
 
 _INSPECT_HELP = """Show sections, schedule, memory plan and symbols of a PEF.
 
-A terminal gets tables of its own width, a page at a time; a file or a pipe the text of the log that
-was written at compile time. --json holds the same, a row a line.
+On a terminal this prints tables as wide as the terminal, a page at a time; into a file or a pipe,
+the text of the log that was written at compile time. --json prints the same, one row per line.
 
 \b
 Examples:
@@ -97,12 +97,12 @@ Examples:
   sambac inspect new.pef --html both.html --against old.pef
 """
 
-_OPT_HELP = """Run passes alone over MODEL, and show what they did.
+_OPT_HELP = """Run passes over MODEL without compiling it, and show what each one did.
 
-MODEL is as for `sambac compile`. Without --passes, all passes of a compilation for inference run.
-Names are those of passes or of stages: legalize, simplify, select_kernels,
+MODEL is what `sambac compile` takes. Without --passes, all passes of a compilation for inference
+run. A name is that of a pass or of a stage: legalize, simplify, select_kernels,
 select_training_kernels, before_gradients, after_gradients. Passes rely on the legal form, so
-legalize runs before them unless some of it is named.
+legalize runs first unless it, or one of its passes, is named.
 
 \b
 Examples:
@@ -117,10 +117,10 @@ _EXPLAIN_HELP = """Say why a PEF is planned as it is, and what limits it.
 Without NAME: what the modelled time is made of, the slowest sections, what would help most, what
 takes memory. NAME is a section (or its number), an operator, a symbol or a graph, as `sambac
 inspect` shows them: why the operator is in that section, why the section ends where it does, why
-the symbol lies where it does. Where one name means several things, put section:, operator:,
-symbol: or graph: in front.
+the symbol lies where it does. If one name means several things, put section:, operator:, symbol:
+or graph: in front of it.
 
-All numbers are those of the plan, or of the same planners and estimates asked again with one thing
+All numbers come from the plan, or from the same planners and estimates run again with one thing
 changed; nothing is measured. docs/explain.md says how to read them.
 
 \b
@@ -132,13 +132,14 @@ Examples:
 """
 
 
-_SCALE_HELP = """Model how long a step takes where replicas train together.
+_SCALE_HELP = """Model how long a training step takes on several replicas.
 
-FILE was compiled with --train --data-parallel. Sections take what the file estimates, in the order
-of its schedule; a gradient occupies the link for latency + 2 (n - 1) / n * bytes / bandwidth, in a
-ring of n replicas. The modes are those of training: normal reduces when the backward pass has
-ended, inorder beside it, optimal also runs first what updates from gradients that have arrived.
-Each replica has its own batch. What the link is, you say, or the file of the device.
+FILE has to be compiled with --train --data-parallel. Sections take the times that the file
+estimates, in the order of its schedule; a gradient occupies the link for latency + 2 (n - 1) / n *
+bytes / bandwidth, in a ring of n replicas. Each replica has its own batch. The modes are those of
+training: normal reduces after the backward pass, inorder while it runs, and optimal also lets
+updates overtake whose gradients have arrived. The speed of the link is given by the options below,
+or by the device's file.
 
 \b
 Examples:
@@ -169,7 +170,7 @@ def cli() -> None:
 
 @cli.command("compile", cls=CompileCommand, help=_COMPILE_HELP)
 @click.argument("model", type=FILE)
-@single_option("-o", "--output", type=_PEF, help="Where the PEF goes; default: MODEL.pef, here.")
+@single_option("-o", "--output", type=_PEF, help="The PEF to write; default: MODEL.pef, here.")
 @single_option("--timing", is_flag=True, help="Print how long each stage took.")
 @talk_options
 def compile_command(model: str, output: Path | None, timing: bool, **words: object) -> int:
@@ -181,7 +182,7 @@ def compile_command(model: str, output: Path | None, timing: bool, **words: obje
 @cli.command(cls=CompileCommand, wanted=OPTIONS, help=HELP)
 @click.argument("model", type=FILE)
 @single_option("-o", "--output", type=_PEF, help="The file to write; default: MODEL.tuning.toml.")
-@single_option("--threads", type=THREADS, metavar="N", help="Default: as many as cores.")
+@single_option("--threads", type=THREADS, metavar="N", help="Default: one per core.")
 @single_option("--seconds", type=SECONDS, metavar="S", help="How long to measure. Default: 60.")
 @talk_options
 def tune(
@@ -194,18 +195,18 @@ def tune(
 
 @cli.command(help=_INSPECT_HELP)
 @click.argument("file", type=_PEF)
-@_naming_some("--sections", metavar="PATTERN", help="These sections alone: 3,7..9 or FWD or enc*.")
+@_naming_some("--sections", metavar="PATTERN", help="Only these sections: 3,7..9 or FWD or enc*.")
 @single_option(
     "--top",
     type=WholeNumberRange(min=1),
     metavar="N",
-    help="The N slowest sections alone; with --symbols the N largest symbols.",
+    help="Only the N slowest sections; with --symbols, the N largest symbols.",
 )
-@single_option("--symbols", is_flag=True, help="Symbols alone; those of --sections if it is given.")
+@single_option("--symbols", is_flag=True, help="Only symbols; those of --sections if it is given.")
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @single_option("--html", type=_PEF, metavar="OUT", help="Write a page for a browser.")
 @single_option("--against", type=_PEF, metavar="FILE", help="Compare with another PEF on the page.")
-@single_option("--no-pager", is_flag=True, help="Print all at once, however long it is.")
+@single_option("--no-pager", is_flag=True, help="Print everything at once, however long it is.")
 @talk_options
 def inspect(
     file: Path,
@@ -251,9 +252,9 @@ def inspect(
 def verify(file: Path) -> int:
     """Check every byte, every reference and every plan of a PEF.
 
-    Structure, hashes of metadata and content, padding, references, schedule, lifetimes and
-    addresses; then, from the operators that the sections hold, whether fusion groups, sections
-    and memory plan are right. All problems are listed, and the exit code is 2 if there is one.
+    Checks structure, hashes of metadata and content, padding, references, schedule, lifetimes and
+    addresses; then, from the operators in the sections, whether fusion groups, sections and the
+    memory plan are right. All problems are listed, and the exit code is 2 if there are any.
     """
     from .inspecting import verify_lines
 
@@ -267,10 +268,10 @@ def verify(file: Path) -> int:
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @talk_options
 def diff(a: Path, b: Path, as_json: bool) -> int:
-    """Say in what two PEFs differ.
+    """Show how two PEFs differ.
 
-    Compares options, signature, sections, programs, symbols, weights and the memory plan. Ends
-    with code 1 if something differs, with 0 if nothing does.
+    Compares options, signature, sections, programs, symbols, weights and the memory plan. The
+    exit code is 1 if anything differs, else 0.
     """
     from .inspecting import diff_lines
 
@@ -287,8 +288,8 @@ def diff(a: Path, b: Path, as_json: bool) -> int:
 def extract(file: Path, section: int, output: Path) -> int:
     """Write one section as an ONNX model, weights included.
 
-    Tensors bear the names of their symbols and nodes those of their operators, so that the model
-    takes, does and gives what `sambac inspect` shows for the section.
+    Tensors are named after their symbols and nodes after their operators, so the model has the
+    inputs, nodes and outputs that `sambac inspect` shows for the section.
     """
     check_target(output, file)
     check_kind(output, ".onnx")
@@ -314,10 +315,10 @@ def explain(file: Path, name: str | None, as_json: bool) -> int:
 @cli.command(help=_SCALE_HELP)
 @click.argument("file", type=_PEF)
 @single_option("--replicas", metavar="N,N,...", help="How many. Default: 1,2,4,8,16,32,64.")
-@single_option("--link-bandwidth", metavar="25GB/s", help="From one replica to the next.")
-@single_option("--link-latency", metavar="3us", help="Of one reduction.")
-@_naming_graph("--graph", metavar="NAME", help="Which training step, where there are several.")
-@single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Draw it too.")
+@single_option("--link-bandwidth", metavar="25GB/s", help="Bandwidth between replicas.")
+@single_option("--link-latency", metavar="3us", help="Latency of one reduction.")
+@_naming_graph("--graph", metavar="NAME", help="Which training step, if there are several.")
+@single_option("--plot", "picture", type=_PEF, metavar="FILE.svg", help="Also draw a plot.")
 @single_option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 @talk_options
 def scale(
@@ -350,7 +351,7 @@ def scale(
 @single_option("--diff", "as_diff", is_flag=True, help="Show what each pass changed in the graph.")
 @talk_options
 def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:
-    """Run passes alone over a model."""
+    """Run passes over a model without compiling it."""
     from .opting import diff_lines, run_lines
 
     model_file(model)
@@ -371,10 +372,10 @@ def opt(model: str, passes: str | None, as_diff: bool, **words: object) -> int:
 def arch(name: str | None) -> int:
     """Print the description of the device NAME, or list the built-in ones.
 
-    NAME is that of a built-in device or a TOML file, which is checked. A copy of what is printed,
-    with other numbers, is one for --arch FILE. Every number says where it is from: specified by a
-    publication, calibrated by a fit to measurements, or assumed. A key that is left out is a number
-    that is not known; what it would be stands at the end.
+    NAME is a built-in device or a TOML file, which is checked. Change numbers in a copy of what is
+    printed to make a device for --arch FILE. Every number says where it comes from: specified by a
+    publication, calibrated by a fit to measurements, or assumed. Numbers that are not known are
+    left out, and listed at the end.
     """
     with needs_compiler():
         from sambac.arch import arch_text, builtin_archs, load_arch

@@ -34,26 +34,26 @@ Examples:
   sambarun net.pef --input x=ones --iterations 100
   sambarun net.pef --input '*=random' --profile trace.json
   sambarun net.pef --section-ids 3 --input '*=random'
-  sambarun net.pef --provider NAME --list  which sections that one runs
+  sambarun net.pef --provider NAME --list  which sections it runs
   sambarun net.pef --sections FWD,BCKWD --inputs batch.npz --output grads.npz
   sambarun net.pef --sections OPT --inputs grads.npz --save net.safetensors
   sambarun net.pef --steps 1000 --data train.npz --shuffle 0 --save net.safetensors
   sambarun net.pef --load net.safetensors --eval --data test.npz
 
-A data file holds an array for each input, with N rows; a step takes as many as the program was
-compiled for, and the rows left over at the end of an epoch are not used in it. Steps and --save
-go on where a checkpoint given with --load stood. A loss that is no number ends a run.
+A data file holds an array with N rows for each input. A step takes as many rows as the program was
+compiled for; rows left over at the end of an epoch are not used in it. With --load, training goes
+on where the checkpoint was saved. A loss that is NaN or infinite ends the run.
 
 Random inputs are the same in every run (seed 0): floating-point numbers from the normal
 distribution, 0 or 1 for all other types. Sizes that the program leaves open are taken as 1, or
-as in --input x=random:8x128. The items of a sequence s are called s.0, s.1 and so on, among
-inputs and results.
+as in --input x=random:8x128. The items of a sequence s are called s.0, s.1 and so on, as inputs
+and as results.
 
 \b
 Exit codes:
   0    done
   1    a result differs from what --expect says
-  2    wrong use, bad input, corrupt file, disk full
+  2    usage error, bad input, corrupt file, full disk
   3    an internal error
   130  interrupted (143: by SIGTERM)
 """
@@ -74,18 +74,18 @@ _TOLERANCE = FiniteRange(min=0)
 @single_option(
     "--sections",
     metavar="TYPES",
-    help="Run sections of these types: FWD,...",
+    help="Run only sections of these types: FWD,...",
     shell_complete=of_program(types, several=True),
 )
 @single_option(
     "--train",
     is_flag=True,
-    help="Run FWD as the part of a training step, and --output what other parts need.",
+    help="Run FWD as part of a training step; --output then has what the other parts need.",
 )
 @single_option(
     "--section-ids",
     metavar="IDS",
-    help="Run these sections: 0,2,5..9",
+    help="Run only these sections: 0,2,5..9",
     shell_complete=of_program(ids, several=True),
 )
 @single_option(
@@ -109,6 +109,7 @@ _TOLERANCE = FiniteRange(min=0)
 @single_option(
     "--rtol",
     type=_TOLERANCE,
+    metavar="X",
     default=1e-3,
     show_default=True,
     help="Relative tolerance of --expect.",
@@ -116,6 +117,7 @@ _TOLERANCE = FiniteRange(min=0)
 @single_option(
     "--atol",
     type=_TOLERANCE,
+    metavar="X",
     default=1e-5,
     show_default=True,
     help="Absolute tolerance of --expect.",
@@ -130,14 +132,14 @@ _TOLERANCE = FiniteRange(min=0)
     "--threads",
     type=THREADS,
     metavar="N",
-    help="Threads to compute with.",
+    help="How many threads to use. Default: one per core.",
 )
 @single_option(
     "--provider",
     metavar="NAME[@LIBRARY][:KEY=VALUE,...]",
     help="Run on another execution provider of the installed onnxruntime, or of a plugin library "
     "(a path, whose code is loaded), with these options; "
-    "sections that it has not all kernels for stay on the processor (see --list).",
+    "sections for which it lacks a kernel stay on the processor (see --list).",
     shell_complete=of_all(providers),
 )
 @single_option(

@@ -139,7 +139,7 @@ def version_option(tool: str) -> Callable[[_Function], _Function]:
         is_eager=True,
         expose_value=False,
         callback=show,
-        help="Show the version and leave.",
+        help="Show the version and exit.",
     )
 
 

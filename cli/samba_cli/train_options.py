@@ -27,9 +27,9 @@ _OPTIONS = (
         "--load",
         type=FILE,
         metavar="FILE.safetensors",
-        help="Begin with the state in a checkpoint.",
+        help="Start from the state in a checkpoint.",
     ),
-    _state("--init", metavar="random:SEED", help="Make up weights that the PEF does not hold."),
+    _state("--init", metavar="random:SEED", help="Draw the weights that the PEF does not hold."),
     _state(
         "--hyperparam",
         "hyperparams",
@@ -44,31 +44,37 @@ _OPTIONS = (
         "--data",
         type=FILE,
         metavar="FILE.npz",
-        help="An array for each input, with a row for each example; the --data after --eval is "
-        "what --eval reads.",
+        help="An array for each input, with a row for each example; --eval reads the --data "
+        "after it.",
     ),
     _training("--shuffle", type=_SEED, metavar="SEED", help="Shuffle rows anew for each epoch."),
     _training(
         "--accumulate",
         type=_COUNT,
         metavar="K",
-        help="Make each step of K batches (compiled with --accumulate).",
+        help="Accumulate K batches per step (needs a PEF compiled with --accumulate).",
     ),
     _training(
-        "--log-csv", type=FILE, metavar="FILE.csv", help="Write step, epoch, losses, a row a step."
+        "--log-csv",
+        type=FILE,
+        metavar="FILE.csv",
+        help="Write step, epoch and losses, a row per step.",
     ),
     _training(
         "--save",
         type=FILE,
         metavar="FILE.safetensors",
-        help="Keep the state after each epoch, at the end and when interrupted; without --steps, "
+        help="Save the state after each epoch, at the end and when interrupted; without --steps, "
         "after the run.",
     ),
     _training(
-        "--save-every", type=_COUNT, metavar="N", help="Keep it after N steps, not each epoch."
+        "--save-every", type=_COUNT, metavar="N", help="Save after every N steps, not each epoch."
     ),
     _training(
-        "--eval", "evaluate", is_flag=True, help="Evaluate (after training) on the --data it has."
+        "--eval",
+        "evaluate",
+        is_flag=True,
+        help="Evaluate on the --data after it, after training if there is any.",
     ),
     _training("--eval-data", type=FILE, hidden=True),
 )

@@ -146,7 +146,7 @@ class _Training:
         self._kept = Checkpoints(executable, save, words["save_every"]) if save else None
 
     def do(self) -> None:
-        """Train, and say how it went. Raises `RunError` for numbers that are none."""
+        """Train, and say how it went. Raises `RunError` for NaN and infinity."""
         try:
             interruptible(self._loop, self._stop)
         except NotFiniteError as error:

@@ -22,12 +22,12 @@ OPTIONS = (
 )
 """The options of a compilation that change which operators there are."""
 
-HELP = """Measure on this host which formulations of MODEL's operators are the fastest.
+HELP = """Measure on this host which formulations of MODEL's operators are fastest.
 
-Where an operator can be written in several ways, a compilation takes the one that a guess of costs
-says is the fastest on any processor. This command times them, for the sizes that MODEL has, those
-first that take most of the time, and writes what it found to a file for `sambac compile --tuning
-FILE`. MODEL and options are those that are compiled with. docs/tuning.md describes the file.
+Where an operator can be written in several ways, a compilation takes the one that a cost model
+expects to be fastest on any processor. This command times them for the sizes that MODEL has, the
+most expensive ones first, and writes what it found to a file for `sambac compile --tuning FILE`.
+Give the options that the model will be compiled with. docs/tuning.md describes the file.
 
 \b
 Examples:

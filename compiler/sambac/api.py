@@ -125,7 +125,7 @@ def tune(
     require_arguments(threads=(threads, THREADS.or_none()), seconds=(seconds, _SECONDS))
     chosen = options or CompileOptions()
     if chosen.tuning is not None:
-        raise CompileError("tuning: it is measured anew; leave it out.")
+        raise CompileError("tuning: tune measures anew, and reads no tuning file; leave it out.")
     with _libraries():
         # As in `compile`.
         from .pipeline import lower_model

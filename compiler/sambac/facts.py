@@ -1,8 +1,13 @@
-"""What training stages say of the graph of a step: frozen, keyed by names of graph values.
+"""What stages tell each other beside the graph: frozen, keyed by names of graph values.
 
-In the graph every value is defined once. A tensor that lives in device memory from step to step is
-a graph input (its old value) and, where something updates it, a graph output (its new value);
-`StepFacts.updates` says which output overwrites which input.
+    Roles, State                      what frontends know of initializers, and what becomes of them
+    Record, LayerNumbers, ChosenForm  what is said of a compilation in the program's record and log
+    StepFacts, Hyperparameter,        what is known of the graph of a training step
+    Mask, Pack
+
+In the graph of a step every value is defined once. A tensor that lives in device memory from step
+to step is a graph input (its old value) and, where something updates it, a graph output (its new
+value); `StepFacts.updates` says which output overwrites which input.
 """
 
 from __future__ import annotations
@@ -96,7 +101,7 @@ class ChosenForm:
 
 @dataclass(frozen=True)
 class Record:
-    """What the record of a compilation says beside its options.
+    """What the program's record of its compilation says beside the options.
 
     `applied` is what was done, in lines; `layers` are those that can be quantised, and in which
     numbers they compute; `choices` are the formulations of operators.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pef.arguments import WHOLE, some
@@ -29,6 +29,14 @@ class InputSpec:
         object.__setattr__(self, "shape", tuple(map(int, self.shape)))
         if self.dtype is not None:
             object.__setattr__(self, "dtype", int(self.dtype))
+
+
+def no_specs(inputs: Mapping[str, object]) -> Iterator[str]:
+    """Yield a sentence for each input that is given something else, such as a bare shape."""
+    for name, spec in inputs.items():
+        if not isinstance(spec, InputSpec):
+            shape = spec if isinstance(spec, tuple | list) else (8, 3)
+            yield f"Input '{name}' is given {spec!r}; give InputSpec({shape!r})."
 
 
 def parse_input(text: str) -> tuple[str, InputSpec]:

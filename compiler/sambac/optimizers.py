@@ -43,7 +43,9 @@ class Optimizer:
 
     def __post_init__(self) -> None:
         if type(self) is Optimizer:
-            raise CompileError("Optimizer is what all optimizers are; give one, such as SGD()")
+            raise CompileError(
+                "Optimizer is the base class of optimizers; give one of them, such as SGD()"
+            )
         problems = _outside(self) or self._contradictions()
         patterns: object = self.params
         if not isinstance(patterns, tuple) or not patterns or not NAMES.fits(patterns):

@@ -63,6 +63,11 @@ def file_name(value: str | Path | None) -> object:
     return Path(value).name if value else None
 
 
+def regions(memory: Mapping[str, str]) -> dict[str, str]:
+    """Return the record of regions by tensor, in capitals as `RegionKind` has them."""
+    return {name: region.upper() for name, region in memory.items()}
+
+
 @dataclass(frozen=True)
 class Option:
     """What is known of an option: of what `kind` its values are, and whose it is.

@@ -11,7 +11,7 @@ from pef.arguments import BY_NAME, FLAG, NAME, NAMES, NUMBER, PATH, WHOLE, insta
 from pef.wording import listed
 
 from .errors import CompileError, require_arguments
-from .input_specs import InputSpec, by_name, parse_input
+from .input_specs import InputSpec, by_name, no_specs, parse_input
 from .number_rules import NumberRule, read_number_rules, recorded
 from .optimizers import Optimizer, parse_optimizer
 from .option import (
@@ -22,6 +22,7 @@ from .option import (
     noting_given,
     option,
     options_of,
+    regions,
     wrong_values,
 )
 from .quantized_precisions import (
@@ -46,10 +47,6 @@ def _shapes(inputs: Mapping[str, InputSpec]) -> dict[str, object]:
     return {name: {"shape": list(s.shape), "dtype": s.dtype} for name, s in inputs.items()}
 
 
-def _regions(memory: Mapping[str, str]) -> dict[str, str]:
-    return {name: region.upper() for name, region in memory.items()}
-
-
 def _settings(optimizers: Iterable[Optimizer]) -> list[dict[str, object]]:
     return [{"kind": optimizer.kind, **asdict(optimizer)} for optimizer in optimizers]
 
@@ -59,54 +56,66 @@ def _settings(optimizers: Iterable[Optimizer]) -> list[dict[str, object]]:
 class CompileOptions:
     """Options of `sambac compile`.
 
-    `level`: O0 one operator a section, O1 fused by rules, O3 the fewest sections that fit.
-    `mapping`: `section` gives each section the whole chip in turn, `spatial` keeps all resident.
-    `precision`: `float32` computes in it throughout; `mixed` rounds what matrix products,
-    convolutions and attention multiply to bfloat16, backward ones too; `bfloat16` rounds what every
-    operator of the forward and backward pass reads, and its results; a format (`Bfp8_b` ...) is
-    that of what products multiply. Sums are float32 ones, and what is updated stays float32:
-    parameters, the state of optimizers, running statistics. For inference alone there are
-    `int4-weights` and `int8-weights`: constant weights of matrix products in so many bits, with a
-    scale for each `weight_block` of them (32, 64 or 128; None: 64), and `int8`: matrix products
-    with constant weights multiply bytes, and so do convolutions where there is something to
-    `calibrate` with: an .npz file with batches of inputs. An `observer` finds ranges in it: all
-    that was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`),
-    what loses the least information (`entropy`) or has the least squared error (`histogram`); two
-    go by torch's names, too. Layers stay in float32 until the relative error of outputs on these
-    batches is at most `max_error`, those first that gain least for their error. What outputs should
-    be there may be given in an .npz file, too (`expect`): labels for one with an axis of classes,
-    or its numbers; `max_error` is then by how much more of them may be wrong than in float32.
-    `number_rules`: formats and fidelities of single operators; they win over `precision`.
-    `arch`: the name of a built-in architecture or the path of a TOML file.
-    `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips that
-    share the work of each operator (tensor parallelism), to plan and estimate for.
-    `inputs`: shapes that fix symbolic dimensions, by input name.
-    `io_host_memory`: place the model's inputs and outputs in host memory.
-    `memory`: the region (DDR, HBM or HOST) of single tensors, by the names of inputs, outputs,
-    parameters and what else crosses sections; it wins over `io_host_memory` and the planner.
-    `fusion_rules`: a YAML file of additional fusion rules for O1.
-    `sections`: cut O3 into exactly this many sections, where the graph allows it.
-    `tuning`: a file of `sambac tune`: which formulations of operators were measured to be faster
-    than those that are taken without it.
-    `section_breaks`: patterns, each for the whole name of an operator, of its result or of its
-    module; the first operator of the forward pass that fits one begins a section. `chip_breaks`
-    are such patterns, too; what follows is for the next chip of a pipeline (`pef.chips_of`).
-    `train`: add backward sections, and those of `optimizers` if there are any.
-    `loss`: the outputs to minimise, by name or as `cross_entropy:LOGITS,LABELS` or
-    `mse:PREDICTION,TARGET`; none means the one scalar floating-point output.
-    `backward_from`: further outputs, of any shape, from which the backward pass starts; no loss is
-    needed beside them. As that of a loss, the gradient of such an output is an input,
-    `<output>__grad`, with ones as its default. Outputs that are no floating-point tensors, or that
-    nothing trained has an influence on, are left out as long as others remain.
-    `input_grads`: floating-point inputs of which BCKWD gives the gradient too, as the result
-    `<input>__grad`. It is that of one run, even where others accumulate.
-    `optimizers`: what updates the parameters. `freeze`: patterns of parameters to leave alone.
-    `max_grad_norm`: clip gradients to this global norm. `accumulate`: gradients add up over runs
-    until a ZEROGRAD section clears them. `balance`: scale the gradients of several losses to equal
-    norms before they are added up. `recompute`: compute activations again where that saves
-    more memory than it costs time. `data_parallel`: a REDUCE section, in which processes that
-    train together reduce their gradients.
-    Raises `CompileError` for a level, a mapping or a precision that does not exist, and for bare
+    What the program is planned for:
+
+    - `level`: O0 one operator per section, O1 fused by rules, O3 the fewest sections that fit.
+    - `mapping`: `section` gives each section the whole chip in turn, `spatial` keeps all resident.
+    - `arch`: the name of a built-in architecture or the path of a TOML file.
+    - `num_tiles`: the tiles of a chip to plan and estimate for; None means all. `n_chips`: chips
+      that share the work of each operator (tensor parallelism), to plan and estimate for.
+    - `io_host_memory`: place the model's inputs and outputs in host memory. `memory`: the region
+      (DDR, HBM or HOST) of single tensors, by the names of inputs, outputs, parameters and what
+      else crosses sections; it wins over `io_host_memory` and the planner.
+    - `fusion_rules`: a YAML file of additional fusion rules for O1.
+    - `sections`: cut O3 into exactly this many sections, where the graph allows it.
+    - `section_breaks`: patterns, each for the whole name of an operator, of its result or of its
+      module; the first operator of the forward pass that fits one begins a section. `chip_breaks`
+      are such patterns, too; what follows is for the next chip of a pipeline (`pef.chips_of`).
+
+    What it computes:
+
+    - `inputs`: shapes that fix symbolic dimensions, by input name.
+    - `precision`: `float32` computes in it throughout; `mixed` rounds what matrix products,
+      convolutions and attention multiply to bfloat16, backward ones too; `bfloat16` rounds what
+      every operator of the forward and backward pass reads, and its results; a format (`Bfp8_b`
+      ...) is that of what products multiply. Sums are float32 ones, and what is updated stays
+      float32: parameters, the state of optimizers, running statistics.
+      Of inference alone are `int4-weights` and `int8-weights`, constant weights of matrix products
+      in so many bits, and `int8`, matrix products with constant weights that multiply bytes, and
+      with `calibrate` convolutions, too.
+    - `weight_block`: how many weights share a scale (32, 64 or 128; None: 64).
+    - `calibrate`: an .npz file with batches of inputs. An `observer` finds ranges in it: all that
+      was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`), what
+      loses the least information (`entropy`) or has the least squared error (`histogram`); two go
+      by torch's names, too.
+    - `max_error`: layers stay in float32 until the relative error of outputs on these batches is at
+      most this, those first that gain least for their error. `expect`: an .npz file with what
+      outputs should be there, labels for one with an axis of classes, or its numbers; `max_error`
+      is then by how much more of them may be wrong than in float32.
+    - `number_rules`: formats and fidelities of single operators; they win over `precision`.
+    - `tuning`: a file of `sambac tune`: which formulations of operators were measured to be faster
+      than those that are taken without it.
+
+    Training:
+
+    - `train`: add backward sections, and those of `optimizers` if there are any.
+    - `loss`: the outputs to minimise, by name or as `cross_entropy:LOGITS,LABELS` or
+      `mse:PREDICTION,TARGET`; none means the one scalar floating-point output.
+    - `backward_from`: further outputs, of any shape, from which the backward pass starts; no loss
+      is needed beside them. As that of a loss, the gradient of such an output is an input,
+      `<output>__grad`, with ones as its default. Outputs that are no floating-point tensors, or
+      that nothing trained has an influence on, are left out as long as others remain.
+    - `input_grads`: floating-point inputs of which BCKWD gives the gradient too, as the result
+      `<input>__grad`. It is that of one run, even where others accumulate.
+    - `optimizers`: what updates the parameters. `freeze`: patterns of parameters to leave alone.
+    - `max_grad_norm`: clip gradients to this global norm. `accumulate`: gradients add up over runs
+      until a ZEROGRAD section clears them. `balance`: scale the gradients of several losses to
+      equal norms before they are added up.
+    - `recompute`: compute activations again where that saves more memory than it costs time.
+    - `data_parallel`: a REDUCE section, in which processes that train together reduce their
+      gradients.
+
+    Raises `CompileError` for a value that does not exist or does not go with another, and for bare
     shapes.
     """
 
@@ -116,7 +125,7 @@ class CompileOptions:
         Scope.PROGRAM,
         Spelling(
             "-O",
-            "-O0: one operator a section; -O1: operators fused by rules; "
+            "-O0: one operator per section; -O1: operators fused by rules; "
             "-O3 (default): as few sections as fit.",
             words=("0", "1", "3"),
             read="O{}".format,
@@ -138,9 +147,10 @@ class CompileOptions:
         Scope.MODEL,
         Spelling(
             "--precision",
-            "Compute in float32, round what matrix products multiply to bfloat16 (mixed), or all "
-            "numbers (bfloat16), or what products multiply to a format of the device (Bfp8_b ...). "
-            "int8: multiply bytes; int4-weights, int8-weights: store weights in so many bits.",
+            "Compute in float32; round the operands of matrix products (mixed) or all numbers "
+            "(bfloat16) to bfloat16; round the operands of products to a format of the device "
+            "(Bfp8_b ...); multiply bytes (int8); or store weights in 4 or 8 bits (int4-weights, "
+            "int8-weights).",
             "float32|mixed|bfloat16|int8|int4-weights|...",
         ),
         choices=get_args(Precision),
@@ -171,7 +181,7 @@ class CompileOptions:
         Scope.PROGRAM,
         Spelling("--io-host-memory", "Keep inputs and outputs in host memory."),
     )
-    memory: Mapping[str, str] = option({}, BY_NAME, Scope.PROGRAM, record=_regions, brief=True)
+    memory: Mapping[str, str] = option({}, BY_NAME, Scope.PROGRAM, record=regions, brief=True)
     fusion_rules: str | os.PathLike[str] | None = file_option(
         Scope.PROGRAM, "--fusion-rules", "More fusion rules (YAML) for -O1."
     )
@@ -180,7 +190,9 @@ class CompileOptions:
         False,
         FLAG,
         Scope.TRAINING,
-        Spelling("--train", "Compile backward sections too, and those below."),
+        Spelling(
+            "--train", "Compile a training step: backward sections, and what the options below add."
+        ),
     )
     loss: tuple[str, ...] = option(
         (),
@@ -234,13 +246,13 @@ class CompileOptions:
         False,
         FLAG,
         Scope.TRAINING,
-        Spelling("--accumulate", "Add gradients up over several batches a step."),
+        Spelling("--accumulate", "Let a step accumulate gradients over several batches."),
     )
     balance: bool = option(
         False,
         FLAG,
         Scope.TRAINING,
-        Spelling("--balance", "Let several losses count alike in the gradients."),
+        Spelling("--balance", "Scale the gradients of several losses so that they count alike."),
     )
     recompute: bool = option(
         False,
@@ -257,7 +269,7 @@ class CompileOptions:
         Scope.TRAINING,
         Spelling(
             "--data-parallel",
-            "Let processes that train together reduce their gradients (a REDUCE section).",
+            "Let processes that train together reduce their gradients (in REDUCE sections).",
         ),
     )
 
@@ -292,7 +304,7 @@ class CompileOptions:
     calibrate: str | os.PathLike[str] | None = file_option(
         Scope.MODEL,
         "--calibrate",
-        "Batches of inputs (.npz) to find ranges and errors with: int8 convolutions need it.",
+        "Batches of inputs (.npz) to measure ranges and errors on; int8 convolutions need them.",
         brief=True,
     )
     observer: Observer | None = option(
@@ -301,7 +313,7 @@ class CompileOptions:
         Scope.MODEL,
         Spelling(
             "--observer",
-            "How ranges are found in what calibrates (default: minmax), or a torch observer.",
+            "How ranges are found in these batches (default: minmax), or a torch observer.",
             "minmax|percentile|entropy|histogram|...",
         ),
         choices=get_args(Observer),
@@ -313,8 +325,8 @@ class CompileOptions:
         Scope.MODEL,
         Spelling(
             "--max-error",
-            "Leave layers in float32 until the relative error of outputs on what calibrates is at "
-            "most this.",
+            "Leave layers in float32 until the relative error of the outputs on these batches is "
+            "at most X.",
             "X",
             read=float,
         ),
@@ -323,15 +335,15 @@ class CompileOptions:
     expect: str | os.PathLike[str] | None = file_option(
         Scope.MODEL,
         "--expect",
-        "What outputs should be on what calibrates (.npz): labels, or numbers. --max-error is then "
-        "how much more wrong than in float32 they may be.",
+        "Expected outputs for the --calibrate batches (.npz): labels, or numbers. --max-error is "
+        "then how much worse than in float32 the outputs may be.",
         brief=True,
     )
 
     tuning: str | os.PathLike[str] | None = file_option(
         Scope.MODEL,
         "--tuning",
-        "Formulations of operators that `sambac tune` measured to be the fastest.",
+        "Formulations of operators that `sambac tune` measured to be fastest.",
         brief=True,
     )
 
@@ -344,7 +356,7 @@ class CompileOptions:
         Scope.PROGRAM,
         Spelling(
             "--num-tiles",
-            "Plan and estimate for so many tiles of the chip. Default: all.",
+            "Plan and estimate for N tiles of the chip. Default: all.",
             "N",
             read=int,
         ),
@@ -356,7 +368,7 @@ class CompileOptions:
         Scope.PROGRAM,
         Spelling(
             "--n-chips",
-            "Plan and estimate for chips that share the work of each operator. Default: 1.",
+            "Plan and estimate for N chips that share the work of each operator. Default: 1.",
             "N",
             read=int,
         ),
@@ -372,18 +384,15 @@ class CompileOptions:
                 raise CompileError(
                     f"There is no {name} {values[name]!r}; choose {' or '.join(each.choices)}."
                 )
-        sized: Mapping[str, object] = self.inputs
-        for name, spec in sized.items():
-            if not isinstance(spec, InputSpec):
-                shape = spec if isinstance(spec, tuple | list) else (8, 3)
-                raise CompileError(f"Input '{name}' is given {spec!r}; give InputSpec({shape!r}).")
-        for problem in wrong_values(values):
+        bare = no_specs(self.inputs) if self.inputs else ()
+        for problem in (*bare, *wrong_values(values)):
             raise CompileError(problem)
         if self.precision in QUANTIZED or any(values[name] is not None for name in OF_QUANTIZED):
             for problem in misplaced(self.precision, values):
                 raise CompileError(problem)
-        given = [name for name, each in known.items() if each.scope is Scope.TRAINING]
-        if (given := [name for name in given if values[name]]) and not self.train:
+        of_training = [name for name, each in known.items() if each.scope is Scope.TRAINING]
+        given = [name for name in of_training if values[name]]
+        if given and not self.train:
             raise CompileError(f"{listed(given)}: of use only in training; add train (--train).")
         if self.fusion_rules is not None and self.level != "O1":
             raise CompileError(

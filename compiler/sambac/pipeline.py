@@ -42,6 +42,7 @@ from .multi_model import (
     with_options,
 )
 from .options import CompileOptions
+from .passes.base import Pass
 from .passes.device_numbers.precision import raise_for_rounding, rounding
 from .passes.device_numbers.round_numbers import RoundNumbers
 from .passes.legalize.ownership import OwnUpdates
@@ -212,29 +213,15 @@ def _training(
     passes = _pass_context(options)
     report("differentiate")
     step = build_step(source, options, passes, alone)
-    again = (Recompute(step.facts.stages),) if options.recompute else ()
-    kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
-    written = (ChooseConvolutions(passes.decisions),)
-    noted = (ChooseProducts(passes.decisions),)
     states = step.facts.states
     rounded = _rounding(options, states, step.facts)
     applied, warnings = _reported(rounded, step.model)
-    for model, simplify, select in (
-        (
-            step.model,
-            (*rounded, *SIMPLIFY, *again),
-            (*written, *kernels, *_own_updates(step.facts), *noted),
-        ),
-        (
-            step.evaluation,
-            (*_rounding(options, states), *SIMPLIFY),
-            (*written, *SELECT_KERNELS, *noted),
-        ),
-    ):
-        report("simplify")
-        passes.run(model, simplify)
-        report("select kernels")
-        passes.run(model, select)
+    again = (Recompute(step.facts.stages),) if options.recompute else ()
+    kernels = SELECT_LEAN_KERNELS if options.recompute else SELECT_TRAINING_KERNELS
+    kernels = (*kernels, *_own_updates(step.facts))
+    _improve(step.model, (*rounded, *SIMPLIFY, *again), kernels, passes, report)
+    rounded = _rounding(options, states)
+    _improve(step.evaluation, (*rounded, *SIMPLIFY), SELECT_KERNELS, passes, report)
     return LoweredGraphs(
         graphs=step.graphs(),
         defaults=step.defaults,
@@ -245,6 +232,22 @@ def _training(
         warnings=(*step.warnings, *warnings),
         record=_record(applied, passes.decisions),
     )
+
+
+def _improve(
+    model: ir.Model,
+    simplify: Sequence[Pass],
+    kernels: Sequence[Pass],
+    passes: PassContext,
+    report: Progress,
+) -> None:
+    """Simplify one graph of a training program, and select its kernels and formulations."""
+    report("simplify")
+    passes.run(model, simplify)
+    report("select kernels")
+    # Convolutions are written as is chosen, for products the choice is noted: see `variants`.
+    written, noted = ChooseConvolutions(passes.decisions), ChooseProducts(passes.decisions)
+    passes.run(model, (written, *kernels, noted))
 
 
 def _rounds(options: CompileOptions) -> bool:
@@ -263,7 +266,8 @@ def _reported(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return lines for the log about what `passes` are to do to `model`, and warnings."""
     reports = [each.report(model) for each in passes]
-    lines, warnings = (tuple(text for found in reports for text in found[at]) for at in (0, 1))
+    lines = tuple(line for found, _ in reports for line in found)
+    warnings = tuple(warning for _, found in reports for warning in found)
     return lines, warnings
 
 

@@ -21,7 +21,7 @@ def read_rules(path: Path, kind: str) -> str:
     except OSError as error:
         raise CompileError(f"{path}: cannot read the {kind}: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise CompileError(f"{path}: {kind} are a YAML file, this is no text.") from error
+        raise CompileError(f"{path}: {kind} are a YAML file; this is not text.") from error
 
 
 def parse_yaml(text: str, origin: str) -> object:

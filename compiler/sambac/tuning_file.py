@@ -156,7 +156,7 @@ def read_tuning(path: str | os.PathLike[str]) -> HostTuning:
     except OSError as error:
         raise CompileError(f"{path}: cannot read the tuning file: {error.strerror}.") from error
     except UnicodeDecodeError as error:
-        raise CompileError(f"{path}: a tuning file is a TOML file, this is no text.") from error
+        raise CompileError(f"{path}: a tuning file is a TOML file; this is not text.") from error
     with reading(lambda error: CompileError(f"{path}: not a valid TOML file: {why(error)}.")):
         table = tomllib.loads(content)
     reader = _TuningReader()

@@ -18,7 +18,7 @@ from .errors import NO_STATES, RunError, require, tell_of_another
 from .execution.host_steps import Host, Reducer
 from .execution.profiler import Profile
 from .execution.profiling import profiled, profiled_with_operators
-from .execution.workspace import Door, Workspace
+from .execution.workspace import Workspace, WorkspaceLock
 from .linking.schedule import Chosen, resolve
 from .selection import Selection, SelectionWords
 from .training import checkpoint
@@ -53,7 +53,7 @@ class Executable:
         self._image = image
         self._link = link
         self._host = Host(reducer=reducer)
-        self._door = Door(Workspace(image, self._host))
+        self._lock = WorkspaceLock(Workspace(image, self._host))
         self._trainers: dict[str | None, Trainer] = {}
         self._selections: dict[Selection, Chosen] = {}
         self._by_words: dict[tuple[tuple[str, object], ...], Chosen] = {}
@@ -120,7 +120,7 @@ class Executable:
         """
         with self._held() as workspace:
             chosen = self._select(Executable.run, selection, words)
-            if type(copy) not in (bool,):
+            if type(copy) not in (bool,):  # `require` takes long beside a short run
                 require(copy=(copy, FLAG))
             if hyperparams is not None:
                 workspace.set_hyperparams(hyperparams)
@@ -309,7 +309,7 @@ class Executable:
 
     def close(self) -> None:
         """Give back memory and sessions. Does nothing if already closed, or in a forked process."""
-        if self._door.close():
+        if self._lock.close():
             self._trainers.clear()
             self._image.release(self)
 
@@ -324,11 +324,11 @@ class Executable:
     ) -> None:
         self.close()
 
-    def _held(self, states: bool = False) -> Door:
+    def _held(self, states: bool = False) -> WorkspaceLock:
         """Hold the workspace for one caller; `states` is for what only programs with some do."""
         if states and not has_states(self.program):
             raise RunError(NO_STATES)
-        return self._door
+        return self._lock
 
     def _make_trainer(self, workspace: Workspace, model: str | None) -> Trainer:
         graph = training_graph(self.program, model)
@@ -354,7 +354,7 @@ class Executable:
             return known or self._by_words_anew(asked, words)
         if words:
             require_known(asked, words)
-            raise RunError("A selection is given, and arguments beside it; say all in one.")
+            raise RunError("Give a selection, or its fields as arguments, but not both.")
         if type(selection) is not Selection:
             require(selection=(selection, _SELECTION))
         return self._selected(selection)

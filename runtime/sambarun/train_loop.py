@@ -1,4 +1,4 @@
-"""A training run: step after step over batches, watched for numbers that are none, and kept."""
+"""A training run: step after step over batches, watched for NaN and infinity, and kept."""
 
 from __future__ import annotations
 
@@ -191,7 +191,9 @@ class Checkpoints:
             return
         bad = self._not_finite()
         if bad is not None:
-            raise NotFiniteError(f"After step {cursor.step}, '{bad}' holds numbers that are none.")
+            raise NotFiniteError(
+                f"After step {cursor.step}, '{bad}' holds NaN or infinite numbers."
+            )
         self._executable.save(self._path, cursor)
         self.kept = cursor
 

@@ -50,6 +50,6 @@ def to_compile_with(error: ModuleNotFoundError) -> str:
     if (error.name or "").partition(".")[0] not in _COMPILING:
         return ""
     return (
-        f"this needs what compiling needs, and {error.name} is not installed. Install it with "
-        f"pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun does without."
+        f"this needs libraries of the compiler, and {error.name} is not installed. Install them "
+        f"with pip install onnx onnx-ir onnxscript networkx PyYAML; sambarun works without them."
     )

@@ -60,7 +60,9 @@ def test_verify_says_that_it_leaves_the_plans_out(program: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "\n  memory   lifetimes and addresses of " in done.stdout
-    assert "\n  plans    not checked: that needs what compiling needs, and sambac " in done.stdout
+    assert (
+        "\n  plans    not checked: that needs libraries of the compiler, and sambac " in done.stdout
+    )
 
 
 def test_the_modules_are_really_refused() -> None:
@@ -83,8 +85,8 @@ def test_what_needs_the_compiler_says_what_to_install(
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=program.parent)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("Error: this needs what compiling needs, and ")
-    assert "Install it with pip install onnx onnx-ir " in done.stderr
+    assert done.stderr.startswith("Error: this needs libraries of the compiler, and ")
+    assert "Install them with pip install onnx onnx-ir " in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["inspect", "diff"])
@@ -104,5 +106,5 @@ def test_compiling_from_python_says_what_to_install(call: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("this needs what compiling needs, and ")
-    assert "Install it with pip install onnx onnx-ir " in done.stdout
+    assert done.stdout.startswith("this needs libraries of the compiler, and ")
+    assert "Install them with pip install onnx onnx-ir " in done.stdout

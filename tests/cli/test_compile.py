@@ -336,7 +336,7 @@ def limited() -> Callable[..., subprocess.Popen[str]]:
     [
         (["--fusion-rules", "rules.yaml"], "(--fusion-rules) are for level O1 (-O1)"),
         (["-O1", "--fusion-rules", "absent.yaml"], "fusion rules: No such file or directory."),
-        (["-O1", "--fusion-rules", "{model}"], "fusion rules are a YAML file, this is no text."),
+        (["-O1", "--fusion-rules", "{model}"], "fusion rules are a YAML file; this is not text."),
         (["-o", "{fifo}"], "is a device or pipe; give a file name"),
         (["--arch", "{fifo}"], "is a device or pipe; store the description in a file"),
         (

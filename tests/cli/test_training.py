@@ -234,7 +234,7 @@ class TestNumbersThatAreNone:
         words = ["--steps", 1, "--data", data, "--hyperparam", "lr=1e39", "--save", saved]
         result = sambarun(program, *words)
         assert result.code == 2
-        assert "After step 1, 'w' holds numbers that are none." in result.err
+        assert "After step 1, 'w' holds NaN or infinite numbers." in result.err
         assert f"{saved} holds the state after step 0." in result.err
 
 
@@ -282,7 +282,10 @@ def test_an_interrupt_keeps_the_state(program: Path, data: Path, tmp_path: Path)
         (["--steps", "1", "--data", "{data}", "--shuffle", f"{1 << 63}"], "is not in the range"),
         (["--eval", "--data", "{data}", "--hyperparam", "lr=1"], "--eval reads none"),
         # Words that a run of something else would heed.
-        ([*_ALL, "--graph", "eval", "--train"], "--train: what is to run is of the graph 'eval'"),
+        (
+            [*_ALL, "--graph", "eval", "--train"],
+            "--train: what was selected belongs to the graph 'eval'",
+        ),
         ([*_ALL, "--sections", "FWD", "--hyperparam", "lr=1"], "lr: nothing that runs reads it"),
         ([*_ALL, "--hyperparam", "p=0", "--sections", "FWD"], "p: nothing that runs reads it"),
         ([*_ALL, "--sections", "FWD", "--section-ids", "2"], "types FWD and ids 2: nothing would"),

@@ -277,7 +277,7 @@ def test_python_mirrors_the_command(model: Path, tmp_path: Path) -> None:
     assert "differentiate" in stages
     tuning.save(tmp_path / "t.toml")
     assert read_tuning(tmp_path / "t.toml").chosen == tuning.chosen
-    with pytest.raises(compiler.CompileError, match="it is measured anew"):
+    with pytest.raises(compiler.CompileError, match="tune measures anew"):
         compiler.tune(model, compiler.CompileOptions(tuning="t.toml"))
 
 

@@ -124,7 +124,7 @@ def test_a_checkpoint_and_a_state_dict_are_the_same_thing(program, module, tmp_p
 def test_states_lie_in_planned_memory_that_is_as_large_as_planned(program):
     with sambarun.load(program) as executable:
         executable.step(feeds(program, 0))
-        memory = executable._door._workspace._memory
+        memory = executable._lock._workspace._memory
         persistent = sum(region.persistent for region in program.regions)
         states = {program.symbols[index].allocation for index in states_of(program).own}
         buffers = memory._buffers.items()

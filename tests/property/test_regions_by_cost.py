@@ -15,10 +15,10 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from pef.symbols import PlacementReason, RegionKind
 from sambac.planning.check_memory import check_memory
-from sambac.planning.leaving import Leaving, Way, leaving
-from sambac.planning.leaving_search import settled, start_prices, who_leaves
 from sambac.planning.memory import plan_memory
-from sambac.planning.pressure import choose_spills
+from sambac.planning.pressure import spills_by_policy
+from sambac.planning.spill_search import repaired, spills_by_cost, start_prices
+from sambac.planning.spilling import SpillProblem, SpillRoute, spill_problem
 
 SHARES = st.sampled_from([0.3, 0.5, 0.7, 0.9])
 STREAMS = st.sampled_from([None, 20.0, 60.0, 200.0, 2000.0])
@@ -38,10 +38,12 @@ def sizes_of(run: Run) -> list[int]:
     return [-(-buffer.size // 64) * 64 for buffer in run.buffers]
 
 
-def in_short(run: Run, capacity: int, stream: float | None = None) -> tuple[Leaving, list[int]]:
+def in_short(
+    run: Run, capacity: int, stream: float | None = None
+) -> tuple[SpillProblem, list[int]]:
     times = run.times(stream)
-    way = Way(times, HBM, DDR, times.homes({}))
-    return leaving(run.buffers, sizes_of(run), range(len(run.buffers)), capacity, way)
+    route = SpillRoute(times, HBM, DDR, times.homes({}))
+    return spill_problem(run.buffers, sizes_of(run), range(len(run.buffers)), capacity, route)
 
 
 def asked(run: Run, capacity: int) -> list[int]:
@@ -60,10 +62,10 @@ def asked(run: Run, capacity: int) -> list[int]:
 
 def chosen(run: Run, capacity: int, stream: float | None = None) -> dict[str, RegionKind]:
     """Return where buffers lie by cost; gaps between addresses do not count."""
-    question, numbers = in_short(run, capacity, stream)
-    policy = choose_spills(run.buffers, sizes_of(run), range(len(run.buffers)), capacity)
-    away = who_leaves(question, np.isin(numbers, policy)).tolist()
-    gone = {index for index, leaves in zip(numbers, away, strict=True) if leaves}
+    problem, numbers = in_short(run, capacity, stream)
+    policy = spills_by_policy(run.buffers, sizes_of(run), range(len(run.buffers)), capacity)
+    spilled = spills_by_cost(problem, np.isin(numbers, policy)).tolist()
+    gone = {index for index, spills in zip(numbers, spilled, strict=True) if spills}
     return {b.name: DDR if index in gone else HBM for index, b in enumerate(run.buffers)}
 
 
@@ -118,11 +120,11 @@ def test_plans_by_cost_are_sound_and_never_slower_than_by_the_policy(
 def test_prices_never_promise_more_than_there_is(run: Run, share: float) -> None:
     """The bound that the prices give is no more than the least time."""
     capacity = room_in(run, share)
-    question, _ = in_short(run, capacity)
-    prices = start_prices(question)
+    problem, _ = in_short(run, capacity)
+    prices = start_prices(problem)
     if prices is None:
         return
-    upper = question.seconds(settled(question, np.zeros(len(question), dtype=bool)))
+    upper = problem.seconds(repaired(problem, np.zeros(len(problem), dtype=bool)))
     least = run.least(capacity, [buffer.name for buffer in run.buffers])
     for _ in range(60):
         goes_on = prices.step(upper)

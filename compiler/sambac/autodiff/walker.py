@@ -1,4 +1,4 @@
-"""From a graph with seeds to one with gradients: expand, refuse what has none, walk back.
+"""From a graph with seeds to one with gradients: expand, refuse, backpropagate.
 
 In the walk gradients of outputs become gradients of what is trained: it is the one place where
 gradients of a value used several times are summed, or made at once where their rules say how, and
@@ -55,7 +55,7 @@ def differentiate(
             f"no gradient flows through {listed(found, _MOST_LISTED)}; "
             "freeze the parameters before them, or rewrite the model without them"
         )
-    return walk_back(model, seeds, trained, decisions)
+    return backpropagate(model, seeds, trained, decisions)
 
 
 def obstacles(
@@ -70,11 +70,11 @@ def obstacles(
     ]
 
 
-def walk_back(
+def backpropagate(
     model: ir.Model,
     seeds: Mapping[ir.Value, ir.Value],
     trained: Sequence[ir.Value],
-    decisions: Decisions | None = None,
+    decisions: Decisions | None,
 ) -> dict[ir.Value, ir.Value]:
     """Append the gradients of `trained` to the main graph; return them by trained value.
 

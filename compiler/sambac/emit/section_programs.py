@@ -37,7 +37,7 @@ def section_programs(
     Sections that update parameters have some without the terms that are zero, and that go over
     large parameters chunk by chunk. `index` are the numbers of symbols.
     """
-    shelf = _Shelf(graphs)
+    pool = _ProgramPool(graphs)
     given = {name for graph in plan.graphs for name in graph.span.inputs}
     choices: list[tuple[Variant, ...]] = []
     for source, graph in zip(sources, plan.graphs, strict=True):
@@ -47,26 +47,50 @@ def section_programs(
             if kind is SectionType.REDUCE:
                 choices.append(())
                 continue
-            formal, form = source.program(sets), _call_form(sets, plan.values, given)
-            made = terms.programs(source, sets, _in_place(sets, plan)) if terms else ()
+            form = _call_form(sets, plan.values, given)
             large = kind is SectionType.OPT and _reads_rows(source, sets)
-            chosen = (
-                _variant(shelf.add(item, form, requires), assumed, index)
-                for assumed, section in made
-                for requires, item in (
-                    *(_by_rows(section) if large else ()),
-                    ((), section.program()),
-                )
-            )
-            blocks = _in_blocks(source, sets) if plan.lowered.states else ()
-            by_rows = _by_rows(source.model(sets)) if large else ()
-            products = _by_products(source, sets) if plan.lowered.states else ()
-            others = (*blocks, *_in_bytes(source, sets), *by_rows, *products)
-            choices.append((*chosen, *shelf.for_hosts(formal, form, others)))
-    return tuple(shelf.programs), choices
+            without_zeros = [
+                _variant(pool.add(formal, form, requires), assumed, index)
+                for assumed, section in _without_zeros(terms, source, sets, plan)
+                for requires, formal in _programs_of(section, large)
+            ]
+            for_hosts = _for_hosts(source, sets, large, bool(plan.lowered.states))
+            choices.append((*without_zeros, *pool.add_all(source.program(sets), form, for_hosts)))
+    return tuple(pool.programs), choices
 
 
-class _Shelf:
+def _without_zeros(
+    terms: Terms | None, source: SectionSource, sets: LiveSets, plan: ProgramPlan
+) -> Iterable[tuple[Assumed, SectionModel]]:
+    """Return a section for each way in which terms of an update can be zero, with what is so."""
+    return () if terms is None else terms.programs(source, sets, _in_place(sets, plan))
+
+
+def _programs_of(section: SectionModel, large: bool) -> Iterator[_Made]:
+    """Yield the programs of a section with what they require, the best first."""
+    if large:
+        yield from _by_rows(section)
+    yield (), section.program()
+
+
+def _for_hosts(
+    source: SectionSource, sets: LiveSets, large: bool, has_states: bool
+) -> Iterator[_Made]:
+    """Yield the programs for hosts with more than every host has, and what they require.
+
+    `large`: it updates large parameters. Where weights are not states but constants, onnxruntime
+    finds blocks and formulations itself.
+    """
+    if has_states:
+        yield from _in_blocks(source, sets)
+    yield from _in_bytes(source, sets)
+    if large:
+        yield from _by_rows(source.model(sets))
+    if has_states:
+        yield from _by_products(source, sets)
+
+
+class _ProgramPool:
     """The programs of all sections, each stored once."""
 
     def __init__(self, graphs: SegmentBuilder) -> None:
@@ -83,16 +107,16 @@ class _Shelf:
             self.programs.append(_stored((requires, formal), form, self._graphs))
         return self._numbers[key]
 
-    def for_hosts(
-        self, formal: FormalProgram, form: CallForm, others: Iterable[_Made]
+    def add_all(
+        self, formal: FormalProgram, form: CallForm, for_hosts: Iterable[_Made]
     ) -> tuple[Variant, ...]:
-        """Return the programs for hosts with more than every host has, and the portable one.
+        """Return the programs `for_hosts` with more than every host has, and the portable one.
 
-        `others` are the former; those of a program that is known are not asked for.
+        Those of a portable program that is known are not asked for again.
         """
         key = formal, form
         if key not in self._known:
-            made = [*others, ((), formal)]
+            made = [*for_hosts, ((), formal)]
             numbers = (self.add(item, form, requires) for requires, item in made)
             self._known[key] = tuple(map(Variant, numbers))
         return self._known[key]

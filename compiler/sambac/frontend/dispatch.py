@@ -57,7 +57,7 @@ def load(
         return _load_torch(model, options, inputs, dynamic_shapes)
     if isinstance(model, type):
         raise CompileError(
-            f"{model.__name__} is a class, no model; call it, and compile what it makes: "
+            f"{model.__name__} is a class, not a model; call it, and compile the result: "
             f"{model.__name__}(...)"
         )
     if dynamic_shapes is not None:

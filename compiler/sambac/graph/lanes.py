@@ -1,4 +1,4 @@
-"""How a vector is shaped so that onnxruntime's fused multiply-add shares it among threads.
+"""Which rows onnxruntime's fused multiply-add wants, and how a vector is shared among threads.
 
 GatedAdd(x, y, gates) is x + y * gate for each row of a matrix, and a thread takes whole rows: a
 vector of one row is one thread's work, however long it is.
@@ -10,6 +10,8 @@ LANES = 8
 """Rows of a vector: as many threads can share it, and more of them would have little to do."""
 SHORTEST_LANE = 1 << 10
 """Elements from which on a row is worth a call of the kernel."""
+SHORTEST_GATED_ROW = 1 << 6
+"""Elements from which on a GatedAdd over rows takes less time than a Mul and an Add."""
 
 
 def in_lanes(elements: int) -> tuple[int, ...]:

@@ -66,21 +66,19 @@ def open_file(path: str | os.PathLike[str]) -> ort.InferenceSession:
     return _open_fast(path, 0, "session.intra_op.allow_spinning", "0", without=(_PAD_FUSION,))
 
 
-def open_fast(model: bytes, threads: int, *, trains: bool = False) -> ort.InferenceSession:
-    """Create a session for the serialised `model` as fast as a program runs, on so many threads.
+def open_fast(model: bytes, threads: int) -> ort.InferenceSession:
+    """Create a session for the serialised `model`, optimised as programs are that train.
 
-    With `trains` it is optimised as programs are that train. Raises `RefusedError` where
-    onnxruntime refuses the graph.
+    It runs on so many `threads`. Raises `RefusedError` where onnxruntime refuses the graph.
     """
-    without = TRANSPOSITIONS if trains else ()
-    return _open_fast(model, threads, "session.force_spinning_stop", "1", without=without)
+    return _open_fast(model, threads, "session.force_spinning_stop", "1", without=TRANSPOSITIONS)
 
 
 def _open_fast(
     model: str | os.PathLike[str] | bytes,
     threads: int,
     *spinning: str,
-    without: Sequence[str] = (),
+    without: Sequence[str],
 ) -> ort.InferenceSession:
     session = partial(_fast_session, model, threads, *spinning, without=without)
     try:

@@ -44,7 +44,7 @@ _SATURATING = ("QuantizeLinear", "QLinear")
 class Widening:
     """The types of a call's operands, by position, with those that change made wider.
 
-    `output_type` is the wider type that the attribute `dtype` has to name, where it must change.
+    `dtype` is the wider type that the attribute of that name has to give, None where it stays.
     """
 
     call: KernelCall

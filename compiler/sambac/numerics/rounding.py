@@ -114,7 +114,7 @@ def rounded(
 ) -> NDArray[np.float32]:
     """Return float32 numbers, each the one that `form` holds for it; the shape stays.
 
-    Blocks go along `axis`, and `rule` is that of block formats (`block_float.ROUNDING_RULES`).
+    Blocks go along `axis`, and `rule` is that of block formats (see `ROUNDING_RULES`).
     Float16 and Float16_b round to the nearest number, of two to the even one; TF32 and Lf8 cut
     digits off. Lf8 has no infinities, what is above its range becomes its largest number, and what
     is below its range becomes 0.

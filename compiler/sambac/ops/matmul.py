@@ -6,6 +6,7 @@ from math import prod
 
 import onnx_ir as ir
 
+from sambac.graph.equations import equation_of
 from sambac.graph.nodes import input_at, int_attribute, modelled_shape
 
 from .family import Family, FlopRule, dim, each, elements
@@ -27,9 +28,8 @@ def _by_attribute(node: ir.Node) -> int:
 
 def _contraction(node: ir.Node) -> int:
     """2 * the product of all dimensions that the equation names."""
-    terms = node.attributes["equation"].as_string().replace(" ", "").split("->")[0].split(",")
     sizes: dict[str, int] = {}
-    for term, value in zip(terms, node.inputs, strict=False):
+    for term, value in zip(equation_of(node).terms, node.inputs, strict=False):
         dims = modelled_shape(value)
         if dims is None or "." in term:
             return 2 * elements(node.outputs[0])

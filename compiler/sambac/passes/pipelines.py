@@ -2,16 +2,21 @@
 
     LEGALIZE                   any model comes into the form that all later stages rely on
     SIMPLIFY                   a legal graph gets smaller, and computes the same
-    SPARE_ARITHMETIC           what is linear goes where it is the least work
-    WORKAROUNDS              operators that onnxruntime computes as ONNX says
+    SPARE_ARITHMETIC           linear operators move to where they are the least work
+    WORKAROUNDS                operators that onnxruntime computes as ONNX says
     SELECT_KERNELS             a simple graph is rewritten to the operators that run fastest
     SELECT_TRAINING_KERNELS    the same for a training step
     SELECT_LEAN_KERNELS        the same where activations are computed again
 
-and around differentiation
+and around differentiation, in this order:
 
-    LEGALIZE_TRAINING, CHOSEN_BRANCHES, BEFORE_GRADIENTS, WHOLE_FOR_GRADIENTS, KEEP_FOR_GRADIENTS,
-    LOWER_KEPT, AFTER_GRADIENTS
+    LEGALIZE_TRAINING          as LEGALIZE, but operators with a gradient rule stay whole
+    CHOSEN_BRANCHES            a branch that a constant chooses takes the place of the choice
+    BEFORE_GRADIENTS           gradients become simpler or cheaper
+    WHOLE_FOR_GRADIENTS        several operators become one, whose gradient is one operator too
+    KEEP_FOR_GRADIENTS         forward operators give out what their gradients are to read
+    LOWER_KEPT                 these become ONNX again
+    AFTER_GRADIENTS            what has a gradient rule as one operator runs faster as several
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The independent check of a section plan and its live_sets. It shares no code with the planner."""
+"""The independent check of a section plan and its live sets. It shares no code with the planner."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """The memory plan: a region and an address for every buffer, and how full each region gets.
 
-A buffer goes where the user wants it. Of the others all go to HBM, or to DDR on a device without.
-Who leaves a region that is too small for all goes to the next slower one, from HBM to DDR, from DDR
-to HOST. By the policy these are the ones that `pressure` chooses; where the speeds of both regions
-are known, `leaving_search` starts from those and looks for others with which a run takes less time.
-The plan says which it is, what lies where by the policy, and what each that could have left costs
-or would cost.
+A buffer goes where the user wants it. All others go to HBM, or to DDR on a device without HBM. What
+a region has no room for spills to the next slower one, from HBM to DDR, from DDR to HOST. Which
+buffers spill, the policy decides (`pressure.spills_by_policy`); where the speeds of both regions
+are known, `spill_search` starts from its choice and looks for one with which a run takes less time.
+The plan says which of the two it is, where the policy would have placed each buffer, and for each
+that spilled, or could have, what that costs or would cost.
 
 Persistent buffers lie at the bottom of their region, from address 0, and share with nobody.
 Above them transient ones share addresses where their lifetimes do not meet. A lifetime includes
@@ -29,12 +29,12 @@ from pef.text import human_bytes
 from sambac.errors import CompileError, InternalError
 
 from .addresses import peak_of, plan_offsets
-from .leaving import Way, in_question, leaving
-from .leaving_search import who_leaves
 from .packing import QUICK_WORK, SEARCH_WORK
 from .plans import Buffer, MemoryPlan, Placement
-from .pressure import Pressure, Spans, choose_spills
+from .pressure import Pressure, Spans, spills_by_policy
 from .region_times import RegionTimes
+from .spill_search import spills_by_cost
+from .spilling import SpillRoute, spill_problem, under_pressure
 
 ALIGNMENT = 64
 
@@ -63,7 +63,7 @@ class _Hop(NamedTuple):
 class _Spread:
     """Where buffers lie, by region, and the addresses there.
 
-    `asked` has those that one step or another asked who leaves, with that step.
+    `asked` has those that spilled or could have, each with the step between regions that asked.
     """
 
     members: dict[RegionKind, list[Buffer]]
@@ -84,7 +84,7 @@ def plan_memory(
     """Place every buffer in a region and at an address.
 
     `capacities` are the bytes of each region the device has. `times`, which is asked only where
-    something has to leave its region, says what runs take; without it the policy decides. Raises
+    something has to spill, says what runs take; without it the policy decides. Raises
     `CompileError` when a user asks for a region the device does not have, or when a region is too
     small; the message says by how much and names the largest buffers.
     """
@@ -160,12 +160,12 @@ def _fill(spread: _Spread, step: _Hop, capacity: int, times: RegionTimes | None)
     buffers = spread.members[step.near]
     sizes = [_aligned(buffer.size) for buffer in buffers]
     movable = [i for i, buffer in enumerate(buffers) if buffer.region is None and sizes[i]]
-    way = None if times is None else Way(times, *step, times.homes(spread.regions))
+    route = None if times is None else SpillRoute(times, *step, times.homes(spread.regions))
     # What would go over the link to the host is worth a longer search for addresses.
     work = QUICK_WORK if step.near is RegionKind.HBM else SEARCH_WORK
     budget, less = capacity, 0
     while True:
-        gone = set(_leavers(buffers, sizes, movable, budget, way))
+        gone = set(_spilled(buffers, sizes, movable, budget, route))
         # A search for addresses is made once; with less to place quick plans do.
         limit = capacity if budget == capacity else None
         kept = [b for i, b in enumerate(buffers) if i not in gone]
@@ -175,7 +175,7 @@ def _fill(spread: _Spread, step: _Hop, capacity: int, times: RegionTimes | None)
         # The live bytes fit but gaps between the buffers do not: leave room for them.
         less = max(2 * less, layout.used - capacity)
         budget -= less
-    for index in in_question(buffers, sizes, movable, budget) if gone else ():
+    for index in under_pressure(buffers, sizes, movable, budget) if gone else ():
         name = buffers[index].name
         if index in gone or name not in spread.asked:
             spread.asked[name] = step
@@ -184,20 +184,20 @@ def _fill(spread: _Spread, step: _Hop, capacity: int, times: RegionTimes | None)
     spread.members[step.far] += [buffers[i] for i in sorted(gone)]
 
 
-def _leavers(
+def _spilled(
     buffers: Sequence[Buffer],
     sizes: Sequence[int],
     movable: Sequence[int],
     budget: int,
-    way: Way | None,
+    route: SpillRoute | None,
 ) -> list[int]:
-    """Return the numbers of those that leave, by the policy or by what that costs on the way."""
-    policy = choose_spills(buffers, sizes, movable, budget)
-    if way is None or not policy:
+    """Return the numbers of those that spill: by the policy, or by cost where `route` has times."""
+    policy = spills_by_policy(buffers, sizes, movable, budget)
+    if route is None or not policy:
         return policy
-    question, asked = leaving(buffers, sizes, movable, budget, way)
-    away = who_leaves(question, np.isin(asked, policy))
-    return [index for index, leaves in zip(asked, away.tolist(), strict=True) if leaves]
+    problem, asked = spill_problem(buffers, sizes, movable, budget, route)
+    spilled = spills_by_cost(problem, np.isin(asked, policy))
+    return [index for index, gone in zip(asked, spilled.tolist(), strict=True) if gone]
 
 
 def _lay_out(buffers: Sequence[Buffer], capacity: int | None, work: int = SEARCH_WORK) -> _Layout:
@@ -276,7 +276,7 @@ def _has_spilled(kind: RegionKind, step: _Hop) -> bool:
 
 
 def _reason(buffer: Buffer, asked: bool, by_cost: bool) -> PlacementReason:
-    """Return why a buffer lies where it does; `asked` if it could have left for want of room."""
+    """Return why a buffer lies where it does; `asked` if it could have spilled for want of room."""
     if buffer.region is not None:
         return PlacementReason.USER
     if not asked:

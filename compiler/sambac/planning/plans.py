@@ -48,7 +48,7 @@ def named_model(
     model: ir.Model,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    beside: int = 0,
+    beside: int,
 ) -> NamedModel:
     """Return `model` with public names for its inputs and outputs, in its order.
 
@@ -69,7 +69,7 @@ class LoweredGraphs:
     `defaults` is the content of inputs that may be left out. `states`, by graph input, live in
     memory from run to run; `aliases` maps further names to them. `steps` has the facts of training
     steps, by graph.
-    `shared` maps inputs and outputs to regions of memory by name (see `planning.shared`),
+    `shared` maps inputs and outputs to regions of memory by name (see `placement.shared_regions`),
     `namesakes` names of a first model to what others call so too. `features` are what a runtime has
     to know to run the program, `warnings` sentences for users, `record` what else is said of
     the compilation.
@@ -201,7 +201,7 @@ class PlannedStage:
 
     @property
     def calls(self) -> tuple[LiveSets, ...]:
-        """The live_sets of the sections in the order in which they run."""
+        """The live sets of the sections in the order in which they run."""
         return tuple(self.live_sets[section] for section in self.sections.schedule)
 
 
@@ -225,7 +225,7 @@ class PlannedGraph:
 
     @property
     def calls(self) -> tuple[LiveSets, ...]:
-        """The live_sets of the sections in the order in which they run."""
+        """The live sets of the sections in the order in which they run."""
         return tuple(sets for stage in self.stages for sets in stage.calls)
 
     @property

@@ -103,7 +103,7 @@ class Neighbours:
         return found
 
 
-def choose_spills(
+def spills_by_policy(
     buffers: Sequence[Buffer], sizes: Sequence[int], candidates: Iterable[int], budget: int
 ) -> list[int]:
     """Return the candidates to move out so that at most `budget` bytes are alive at once.

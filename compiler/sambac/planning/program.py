@@ -69,22 +69,7 @@ def plan_program(
     if lowered.shared:
         shared = shared_regions(lowered.shared, lowered.graphs, values, lowered.callers)
         persistent = replace(persistent, shared=shared)
-    graphs: list[PlannedGraph] = []
-    for source, view in zip(lowered.graphs, views, strict=True):
-        facts = lowered.steps.get(source.name)
-        stages = _plan_stages(source, view, facts, options, arch)
-        chips: tuple[int, ...] = ()
-        if options.chip_breaks and facts is None:
-            chips = chip_stages(view, _breaks(options), options.chip_breaks)
-        first_call = graphs[-1].span.end if graphs else 0
-        graph = PlannedGraph(source, stages, first_call, chips)
-        if persistent.updates:
-            require("plan sections", check_updates(view, graph.calls, persistent))
-        graphs.append(graph)
-    if options.mapping == "spatial":
-        all_stages = (stage for graph in graphs for stage in graph.stages)
-        require_resident(((s.view, s.fusion, s.sections) for s in all_stages), arch)
-
+    graphs = _plan_graphs(lowered, views, persistent, options, arch)
     report("plan memory")
     live_sets = [sets for graph in graphs for sets in graph.calls]
     symbols = symbol_graph(live_sets, [graph.span for graph in graphs], persistent)
@@ -101,6 +86,32 @@ def plan_program(
     idle = (*_idle_breaks(graphs, options), *_idle_rules(graphs, options))
     lowered = replace(lowered, warnings=(*lowered.warnings, *idle))
     return ProgramPlan(lowered, tuple(graphs), values, symbols, lifetimes, persistent, memory)
+
+
+def _plan_graphs(
+    lowered: LoweredGraphs,
+    views: Sequence[DataflowView],
+    persistent: PersistentBuffers,
+    options: CompileOptions,
+    arch: Arch,
+) -> list[PlannedGraph]:
+    """Return the sections of each graph, whose calls follow those of the graph before it."""
+    graphs: list[PlannedGraph] = []
+    for source, view in zip(lowered.graphs, views, strict=True):
+        facts = lowered.steps.get(source.name)
+        stages = _plan_stages(source, view, facts, options, arch)
+        chips: tuple[int, ...] = ()
+        if options.chip_breaks and facts is None:
+            chips = chip_stages(view, _breaks(options), options.chip_breaks)
+        first_call = graphs[-1].span.end if graphs else 0
+        graph = PlannedGraph(source, stages, first_call, chips)
+        if persistent.updates:
+            require("plan sections", check_updates(view, graph.calls, persistent))
+        graphs.append(graph)
+    if options.mapping == "spatial":
+        all_stages = (stage for graph in graphs for stage in graph.stages)
+        require_resident(((s.view, s.fusion, s.sections) for s in all_stages), arch)
+    return graphs
 
 
 def _views(lowered: LoweredGraphs, options: CompileOptions) -> list[DataflowView]:

@@ -113,13 +113,21 @@ def held_bytes(nbytes: int, limits: Limits) -> int:
 
 def value_use(view: DataflowView, limits: Limits) -> ValueUse:
     """Return what each value of `view` takes."""
-    held = view.held if limits.stage_pmus is not None else frozenset()
+    held = _held(view, limits)
     inside = {name: _inside(size, name in held, limits) for name, size in view.sizes.items()}
     outside = {
         name: limits.units_of(held_bytes(size, limits)) if name in held else STREAM_PMUS
         for name, size in view.sizes.items()
     }
     return ValueUse({name: limits.units_of(nbytes) for name, nbytes in inside.items()}, outside)
+
+
+def _held(view: DataflowView, limits: Limits) -> frozenset[str]:
+    """Return the values of which every part is on chip at once beside the buffers of stages.
+
+    There are none where the size of a stage is not known: then its buffers hold values as a whole.
+    """
+    return view.held if limits.stage_pmus is not None else frozenset()
 
 
 def _inside(nbytes: int, held: bool, limits: Limits) -> int:
@@ -131,7 +139,7 @@ def use_of(view: DataflowView, ops: Iterable[str], limits: Limits, values: Value
     members = tuple(ops)
     written = {value for op in members for value in view.ops[op].outputs}
     read = view.buffered(members)
-    held = view.held if limits.stage_pmus is not None else frozenset()
+    held = _held(view, limits)
     kept = sum(held_bytes(view.sizes[v], limits) for v in (written | read) & held)
     return Use(
         pcus=sum(op_pcus(view.ops[op]) for op in members),

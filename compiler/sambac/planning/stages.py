@@ -210,7 +210,7 @@ def _numbered(reduced: Sequence[tuple[str, ...]], makers: Mapping[str, Collectio
 
 
 def with_reductions(
-    stages: Sequence[PlannedStage], view: DataflowView, buckets: Buckets, prefix: str = ""
+    stages: Sequence[PlannedStage], view: DataflowView, buckets: Buckets, prefix: str
 ) -> list[PlannedStage]:
     """Return `stages` with one more for each of `buckets`, which lists its values of `view`.
 

@@ -58,7 +58,7 @@ class ScaledStep:
         return self.sections / self.seconds if self.seconds else 1.0
 
 
-def training_graph(program: Program, name: str | None = None) -> NamedGraph:
+def training_graph(program: Program, name: str | None) -> NamedGraph:
     """Return the graph whose gradients are reduced, by name where there are several.
 
     Raises `CompileError` if there is none, or no such one.

@@ -75,7 +75,7 @@ def build_step(
     source: Source,
     options: CompileOptions,
     passes: PassContext,
-    alone: frozenset[str] = frozenset(),
+    alone: frozenset[str],
 ) -> StepGraphs:
     """Return the step that `options` asks for. The models of `source` are used up.
 
@@ -235,7 +235,7 @@ def _require_static(model: ir.Model, name: str) -> None:
     open_ = [f"'{value.name}'" for value in model.graph.inputs if static_shape(value) is None]
     if open_:
         raise CompileError(
-            f"{name}: training needs the sizes of all inputs, those of "
+            f"{name}: training needs the sizes of all inputs, but those of "
             f"{listed(open_, separator=', ')} are open; give them (--input NAME=64x784)"
         )
 

@@ -48,7 +48,7 @@ def _overwrite(graph: StepGraph, unit: UpdateUnit, term: Term) -> ir.Value:
 def _put_beside(graph: StepGraph, unit: UpdateUnit, term: Term) -> ir.Value:
     """Put the gradient beside what it is made of, such as the gradients of several losses."""
     value = graph.stored(term, unit.weight)
-    return graph.output(value, gradient_name(unit.batch.name), SectionType.GRADNORM)
+    return graph.output(value, gradient_name(unit.members.name), SectionType.GRADNORM)
 
 
 def _gradients(graph: StepGraph, units: Sequence[UpdateUnit]) -> list[Term]:

@@ -100,8 +100,8 @@ def _only_scalar(outputs: dict[str, ir.Value]) -> str:
         raise CompileError(_of_unknown_shape(hidden[0], outputs[hidden[0]]))
     found = f"{len(scalars)} ({listed(scalars, separator=', ')})" if scalars else "none"
     raise CompileError(
-        f"a model is trained on its one scalar floating-point output, it has {found}; say which "
-        f"output is the loss (--loss NAME), or what to build it from (--loss "
+        f"a model is trained on its one scalar floating-point output; this one has {found}; say "
+        f"which output is the loss (--loss NAME), or what to build it from (--loss "
         f"cross_entropy:LOGITS,LABELS); {_known(outputs)}"
     )
 

@@ -172,7 +172,7 @@ def take_parameters(model: ir.Model, roles: Roles) -> Trainable:
 
 
 def take_states(
-    model: ir.Model, roles: Roles | None, wanted: Collection[str] = ()
+    model: ir.Model, roles: Roles | None, wanted: Collection[str]
 ) -> Mapping[str, State]:
     """Turn the weights `wanted` of a model for inference into states, in place.
 

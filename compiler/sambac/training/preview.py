@@ -63,7 +63,7 @@ def _gradient(b: Editor, node: ir.Node) -> list[ir.Value]:
     target = node.attributes["y"].as_string()
     unknown = [name for name in (*names, target) if name not in values]
     if unknown:
-        raise CompileError(f"Gradient '{node.name}' speaks of '{unknown[0]}', which is not there")
+        raise CompileError(f"Gradient '{node.name}' refers to '{unknown[0]}', which does not exist")
     given = {
         values[name]: value
         for name, value in zip(names, node.inputs, strict=True)

@@ -30,6 +30,7 @@ from sambac.facts import Hyperparameter, Pack, State
 from sambac.optimizers import Optimizer
 
 from .gradnorm import rescale
+from .packs import parameter_sets
 from .selection import ParameterGroup, assign
 from .step_graphs import StepGraph
 from .terms import HALF, Term
@@ -38,7 +39,6 @@ from .units import (
     add_unit,
     clear_gradients,
     export_gradients,
-    plan_batches,
 )
 from .updates import Scalars, Tensors, slots, update
 
@@ -136,7 +136,7 @@ def _add(
     weights = {name: inputs[name] for name in gradients}
     groups = assign(asked.optimizers, weights)
     moved = {name for name, parts in gradients.items() if "" not in parts}
-    batches = plan_batches(groups, weights, pack=asked.pack, alone=asked.alone | moved)
+    sets = parameter_sets(groups, weights, pack=asked.pack, alone=asked.alone | moved)
 
     graph = StepGraph(model)
     exported = {
@@ -144,9 +144,7 @@ def _add(
         for name, parts in gradients.items()
     }
     kept = {group.name: slots(group.optimizer) for group in groups}
-    units = [
-        add_unit(graph, batch, weights, exported, kept.get(batch.group, ())) for batch in batches
-    ]
+    units = [add_unit(graph, each, weights, exported, kept.get(each.group, ())) for each in sets]
     if asked.accumulate:
         clear_gradients(graph, units)
     gathered = (str(part.name) for unit in units for part in unit.parts.values())
@@ -154,7 +152,7 @@ def _add(
     if units and (balanced or asked.max_grad_norm is not None):
         units = rescale(graph, units, asked.max_grad_norm, balanced)
     for group in groups:
-        _optimize(graph, group, [unit for unit in units if unit.batch.group == group.name])
+        _optimize(graph, group, [unit for unit in units if unit.members.group == group.name])
     return StepParts(
         stages=graph.stages,
         updates=graph.updates,

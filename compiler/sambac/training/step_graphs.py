@@ -20,7 +20,7 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import all_nodes
 from sambac.planning.plans import NamedModel
 
-from .rows import in_rows
+from .packs import in_rows
 from .terms import Term
 
 
@@ -68,7 +68,7 @@ class StepGraph:
     def pack(self, pack: Pack, like: ir.Value) -> ir.Value:
         """Add the input that spans the members of `pack`, of the element type of `like`.
 
-        It has the shape in which its kind of vector is laid out: `rows.in_rows`.
+        It has the shape in which its kind of vector is laid out: `packs.in_rows`.
         """
         self.packs.append(pack)
         assert like.dtype is not None

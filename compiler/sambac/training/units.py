@@ -1,23 +1,15 @@
 """Trained parameters in the graph of a step, with the memory of their gradients and state.
 
-Some are updated together, as one flat vector over contiguous memory. A chain of a few kernels costs
-more to start than to run on a small parameter, so the parameters of one optimizer, their gradients
-and each kind of state are laid out one after the other and updated by one chain. A large parameter
-is a pack of its own: vectors have faster kernels than tensors of other ranks.
-
-There are no gaps between members, because gradients share their memory with activations: what lay
-in a gap would get into the norm. Members whose size is a multiple of 64 bytes come first, so only
-those after them begin at odd places. Where a gradient is scaled into another place than its own
-(`step` says when), its parameter is updated alone.
+Parameters that one chain of operators updates (`packs`) are in the graph as one flat vector over
+their memory. Where a gradient is scaled into another place than its own (`step` says when), its
+parameter is updated alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, groupby
-from math import prod
 
 import numpy as np
 import onnx_ir as ir
@@ -25,24 +17,24 @@ import onnx_ir as ir
 from pef.graphs import belonging, gradient_name
 from pef.program import SectionType
 from pef.symbols import SymbolKind
-from sambac.facts import Pack, State
-from sambac.graph.editor import rank_of, shape_of
+from sambac.facts import State
+from sambac.graph.editor import shape_of
 
-from .selection import ParameterGroup
+from .packs import ParameterSet
 from .step_graphs import StepGraph
-from .updates import Slot, is_elementwise
+from .updates import Slot
 
 
 @dataclass(frozen=True)
 class UpdateUnit:
-    """A batch in the graph: its parameters, their gradient and their state, as it is by now.
+    """A set of parameters in the graph, with their gradient and their state, as it is by now.
 
     `parts` holds what its gradient is the sum of, by name: of losses that are balanced, or
     one of half precision before it is scaled. Under an empty name stands the gradient
     itself.
     """
 
-    batch: Batch
+    members: ParameterSet
     weight: ir.Value
     parts: Mapping[str, ir.Value]
     slots: Mapping[str, ir.Value]
@@ -75,30 +67,30 @@ def export_gradients(
 
 def add_unit(
     graph: StepGraph,
-    batch: Batch,
+    members: ParameterSet,
     weights: Mapping[str, ir.Value],
     gradients: Mapping[str, Mapping[str, ir.Value]],
     kept: Sequence[Slot],
 ) -> UpdateUnit:
-    """Add the state of a batch, and the vectors that span it if it is packed."""
-    graph.editor.scope = f"opt/{batch.group}/"
-    first = batch.parameters[0]
+    """Add the state of a set, and the vectors that span it if it is packed."""
+    graph.editor.scope = f"opt/{members.group}/"
+    first = members.parameters[0]
     states: dict[str, ir.Value] = {}
     for slot in kept:
-        for name in batch.parameters:
+        for name in members.parameters:
             weight, symbol = weights[name], belonging(name, slot.name)
             state = replace(_initial(slot, weight), parameter=name)
             states[slot.name] = _like(graph, symbol, weight, state)
-    if not batch.packed:
-        return UpdateUnit(batch, weights[first], gradients[first], states)
+    if not members.packed:
+        return UpdateUnit(members, weights[first], gradients[first], states)
     weight, gradient = (
-        graph.pack(batch.pack(called), weights[first]) for called in (str, gradient_name)
+        graph.pack(members.pack(called), weights[first]) for called in (str, gradient_name)
     )
     flat = {
-        slot.name: graph.pack(batch.pack(partial(belonging, what=slot.name)), weights[first])
+        slot.name: graph.pack(members.pack(partial(belonging, what=slot.name)), weights[first])
         for slot in kept
     }
-    return UpdateUnit(batch, weight, {"": gradient}, flat)
+    return UpdateUnit(members, weight, {"": gradient}, flat)
 
 
 def clear_gradients(graph: StepGraph, units: Sequence[UpdateUnit]) -> None:
@@ -122,98 +114,3 @@ def _initial(slot: Slot, like: ir.Value) -> State:
     assert like.dtype is not None
     content = np.full(shape_of(like), slot.initial, like.dtype.numpy())
     return State(SymbolKind.OPT_STATE, ir.Tensor(content))
-
-
-_ALIGNMENT = 64
-_CHUNK = 1 << 20
-"""Bytes at which a pack is full: the vectors of one chain of kernels stay in cache."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Parameters of one element type that one chain of operators updates.
-
-    `name` is that of the parameter, or of the pack if `packed`; `group` the name of the optimizer,
-    empty for a parameter that has none. `offsets` are in bytes, `size` is that of the whole.
-    """
-
-    name: str
-    group: str
-    parameters: tuple[str, ...]
-    offsets: tuple[int, ...] = (0,)
-    size: int = 0
-    packed: bool = False
-
-    def pack(self, called: Callable[[str], str]) -> Pack:
-        """Return the layout of what its members have, each `called` so after its name."""
-        members = tuple(zip(map(called, self.parameters), self.offsets, strict=True))
-        return Pack(called(self.name), self.size, members)
-
-
-def plan_batches(
-    groups: Sequence[ParameterGroup],
-    weights: Mapping[str, ir.Value],
-    *,
-    pack: bool,
-    alone: Collection[str] = (),
-) -> tuple[Batch, ...]:
-    """Return the batches of `groups`, in order, then one for each parameter without optimizer.
-
-    Parameters in `alone` are in no pack.
-    """
-    batches: list[Batch] = []
-    for group in groups:
-        packable = pack and is_elementwise(group.optimizer)
-        together = [name for name in group.parameters if packable and name not in alone]
-        batches += _packs(group.name, together, weights)
-        packed = frozenset(together)
-        batches += [
-            Batch(name, group.name, (name,)) for name in group.parameters if name not in packed
-        ]
-    taken = {name for batch in batches for name in batch.parameters}
-    return (*batches, *(Batch(name, "", (name,)) for name in weights if name not in taken))
-
-
-def _packs(group: str, names: Sequence[str], weights: Mapping[str, ir.Value]) -> Iterator[Batch]:
-    """Yield the batches of `group`; parameters keep their order within an element type."""
-    types = {name: int(weights[name].dtype or 0) for name in names}
-    ordered = sorted(names, key=lambda name: types[name])
-    number = 0
-    for _, alike in groupby(ordered, key=lambda name: types[name]):
-        for chunk in _chunks(tuple(alike), weights):
-            if len(chunk) == 1 and rank_of(weights[chunk[0]]) == 1:
-                yield Batch(chunk[0], group, tuple(chunk))
-            else:
-                yield _packed(f"{group}.pack{number}", group, chunk, weights)
-                number += 1
-
-
-def _chunks(names: Sequence[str], weights: Mapping[str, ir.Value]) -> Iterator[list[str]]:
-    """Yield names in runs of at most `_CHUNK` bytes; what is larger than that stands alone."""
-    chunk: list[str] = []
-    size = 0
-    for name in names:
-        more = _bytes(weights[name])
-        if more >= _CHUNK:
-            yield [name]
-            continue
-        if chunk and size + more > _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(name)
-        size += more
-    if chunk:
-        yield chunk
-
-
-def _packed(
-    name: str, group: str, parameters: Sequence[str], weights: Mapping[str, ir.Value]
-) -> Batch:
-    ordered = sorted(parameters, key=lambda name: _bytes(weights[name]) % _ALIGNMENT != 0)
-    *offsets, size = accumulate((_bytes(weights[name]) for name in ordered), initial=0)
-    return Batch(name, group, tuple(ordered), tuple(offsets), size, packed=True)
-
-
-def _bytes(value: ir.Value) -> int:
-    assert value.dtype is not None
-    return prod(shape_of(value)) * value.dtype.numpy().itemsize

@@ -129,7 +129,7 @@ def _operands(point: AnyPoint, problem: Any) -> list[ort.OrtValue]:
 
 def _bound(model: bytes, operands: Sequence[ort.OrtValue], bench: Bench) -> Callable[[], None]:
     """Return what runs a model on operands."""
-    session = open_fast(model, bench.threads, trains=True)
+    session = open_fast(model, bench.threads)
     binding = session.io_binding()
     for port, value in zip(session.get_inputs(), operands, strict=True):
         binding.bind_ortvalue_input(port.name, value)

@@ -1,7 +1,7 @@
 """Updates of large parameters chunk by chunk, so that what lies between operators stays in a cache.
 
 A chain of elementwise operators over a vector that no cache holds fetches it from memory again for
-every operator. Large packs are laid out as rows (`training.rows`), and here
+every operator. Large packs are laid out as rows (`training.packs`), and here
 
     a = Mul(v, s)  b = GatedAdd(a, u, gates)   ->   b = Scan(body, v, u, gates)
 
@@ -26,7 +26,7 @@ from sambac.graph.lanes import LANES
 from sambac.graph.nodes import copy_node, static_shape, supersede
 from sambac.ops import is_elementwise
 from sambac.passes.base import Pass
-from sambac.training.rows import ROW_BYTES, SHORTEST_BYTES
+from sambac.training.packs import ROW_BYTES, SHORTEST_BYTES
 
 PROCESSOR = "processor"
 """What a program of loops requires of the host: that what runs it has caches."""

@@ -98,7 +98,7 @@ class Memory:
         try:
             owner: Array = np.empty(shape, dtypes.numpy_dtype(symbol.dtype))
         except MemoryError as error:
-            raise RunError(f"There is no memory for the result '{symbol.name}'.") from error
+            raise RunError(f"There is not enough memory for the result '{symbol.name}'.") from error
         self.handed[index] = owner
         return TensorAt(owner, address_of(owner), symbol.dtype, shape)
 
@@ -354,6 +354,8 @@ def _allocate(size: int, name: str) -> Bytes:
     try:
         raw = np.zeros(max(size, 1) + _ALIGNMENT, np.uint8)
     except (MemoryError, ValueError) as error:
-        raise RunError(f"The program needs {size} bytes of {name}; there is no memory.") from error
+        raise RunError(
+            f"The program needs {size} bytes of {name}; there is not enough memory."
+        ) from error
     start = -address_of(raw) % _ALIGNMENT
     return raw[start : start + max(size, 1)]

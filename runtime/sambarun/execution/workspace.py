@@ -39,11 +39,11 @@ _ELSEWHERE = (
 )
 
 
-class Door:
-    """A workspace for one caller at a time: the one of a `with`, until its function is left.
+class WorkspaceLock:
+    """Gives a workspace to one caller at a time: to the function of a `with`, until it is left.
 
-    What an interrupted call has left is made good before the next one begins. No generator, which
-    takes longer than many a run.
+    What an interrupted call has left behind is cleaned up before the next one begins. This is not
+    a generator, as entering one takes longer than many a run.
     """
 
     __slots__ = ("__weakref__", "_busy", "_turn", "_workspace")
@@ -74,7 +74,7 @@ class Door:
     def close(self) -> bool:
         """Give up the workspace, and return whether it was this process's.
 
-        Raises `RunError` if somebody has it. Twice does no harm.
+        Raises `RunError` while a caller has it. A second call does no harm.
         """
         if self._busy is _ELSEWHERE:
             return False
@@ -85,7 +85,7 @@ class Door:
         return True
 
     def leave_to_parent(self) -> None:
-        """Let nobody in."""
+        """Let nobody in: this process was forked from the one that loaded the program."""
         self._busy, self._turn = _ELSEWHERE, NoTurn()
 
 

@@ -50,7 +50,7 @@ class Making(Generic[T]):
             try:
                 threading.Thread(target=self._work, name="sambarun-making").start()
             except RuntimeError as error:
-                raise RunError("The system allows this process no further thread.") from error
+                raise RunError("The system does not allow this process another thread.") from error
         self._over.wait()
 
     def abandon(self) -> None:

@@ -229,8 +229,8 @@ class Provider:
             given = ", ".join(f"{key}={value}" for key, value in self.options.items())
             otherwise = f", or it does not take {given}" if given else ""
             raise RunError(
-                f"The installed onnxruntime has {self.name}, and cannot start it: a library that "
-                f"it needs, or its device, is not here{otherwise}."
+                f"The installed onnxruntime has {self.name}, but cannot start it: a library that "
+                f"it needs, or its device, is missing{otherwise}."
             )
         known = session.get_provider_options().get(self.name, {})
         if known and not self.options.keys() <= known.keys():

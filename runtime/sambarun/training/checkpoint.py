@@ -101,9 +101,9 @@ def load(path: str | os.PathLike[str], state: StateStore, clock: Clock) -> Posit
     """Fill `state` from a checkpoint or from a file with the model's entries alone; set `clock`.
 
     With the latter, optimizer state starts anew, argins stay and the result is None. A checkpoint
-    may lack what other programs have left out (`optional_states`), which is zeros then. Raises
-    `RunError` that lists every entry that is missing, unknown, or of another shape or type; nothing
-    is changed then.
+    may lack what other programs have left out (`StateStore.may_be_missing`), which is zeros then.
+    Raises `RunError` that lists every entry that is missing, unknown, or of another shape or type;
+    nothing is changed then.
     """
     # Imported here: few processes read checkpoints, and all wait for imports.
     from safetensors import safe_open

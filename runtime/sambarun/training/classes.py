@@ -138,7 +138,7 @@ def _range(name: str, array: Array, classes: int | None) -> str:
     return f"'{name}' holds {array.min()} to {array.max()}{expected}"
 
 
-def odd_labels(program: pef.Program, arrays: Mapping[str, Array], model: str = "") -> str | None:
+def odd_labels(program: pef.Program, arrays: Mapping[str, Array], model: str) -> str | None:
     """Return what is odd about the labels in `arrays`, one array for each input, or None.
 
     onnxruntime takes negative indices for those from the end, and refuses others. What PyTorch

@@ -257,7 +257,7 @@ def test_numbers_that_are_items_are_recorded() -> None:
 
 @pytest.mark.parametrize("inputs", [(X,), None])
 def test_a_class_is_to_be_called(inputs: object) -> None:
-    with pytest.raises(CompileError, match=r"Linear is a class, no model; call it, .*Linear\("):
+    with pytest.raises(CompileError, match=r"Linear is a class, not a model; call it, .*Linear\("):
         sambac.compile(nn.Linear, inputs=inputs)  # type: ignore[arg-type]
 
 

@@ -13,11 +13,11 @@ from runs_in_regions import DDR, HBM, Access, Call, Run, device, random_run
 
 from pef.symbols import PlacementReason, RegionKind
 from sambac.planning.check_memory import check_memory
-from sambac.planning.leaving import Way, leaving
 from sambac.planning.memory import plan_memory
 from sambac.planning.plans import Buffer, MemoryPlan
 from sambac.planning.region_times import NOWHERE, Moved, RegionTimes, traffic_graph
 from sambac.planning.resources import Demand
+from sambac.planning.spilling import SpillRoute, spill_problem
 
 HOST = RegionKind.HOST
 
@@ -77,17 +77,17 @@ def test_moments_that_matter_are_enough(seed: int) -> None:
     names = [buffer.name for buffer in run.buffers]
     capacity = run.most_alive(names) // 2
     times = run.times()
-    way = Way(times, HBM, DDR, times.homes({}))
-    question, asked = leaving(run.buffers, sizes, range(len(sizes)), capacity, way)
+    route = SpillRoute(times, HBM, DDR, times.homes({}))
+    problem, asked = spill_problem(run.buffers, sizes, range(len(sizes)), capacity, route)
     for bits in product((False, True), repeat=len(asked)):
-        away = np.array(bits)
+        spilled = np.array(bits)
         gone = {names[index] for index, leaves in zip(asked, bits, strict=True) if leaves}
         fits = run.most_alive([name for name in names if name not in gone]) <= capacity
-        assert bool((question.over(away) <= 0).all()) == fits
-        most = question.most_over(question.over(away)).tolist()
+        assert bool((problem.over(spilled) <= 0).all()) == fits
+        most = problem.most_over(problem.over(spilled)).tolist()
         for index in range(len(asked)):
-            span = slice(question.low[index], question.high[index])
-            assert most[index] == question.over(away)[span].max()
+            span = slice(problem.low[index], problem.high[index])
+            assert most[index] == problem.over(spilled)[span].max()
 
 
 def planned(

@@ -65,7 +65,7 @@ class Course:
     def look(self, *reachable: int) -> None:
         """Check that one of the `reachable` steps after the last one has been made, as a whole."""
         self.executable.argins  # noqa: B018  # what is left is made good by the next call
-        if self.executable._door._workspace.state.torn:
+        if self.executable._lock._workspace.state.torn:
             with pytest.raises(RunError, match=_TORN):
                 self._seen(self.executable)
             with pytest.raises(RunError, match=_TORN):

@@ -70,6 +70,6 @@ def test_a_provider_that_does_not_start_is_refused(given, more, monkeypatch, neg
     with pytest.raises(sambarun.RunError) as raised:
         sambarun.load(negation, provider=Provider("Other", given))
     assert str(raised.value) == (
-        "The installed onnxruntime has Other, and cannot start it: a library that it needs, or its "
-        f"device, is not here{more}."
+        "The installed onnxruntime has Other, but cannot start it: a library that it needs, or its "
+        f"device, is missing{more}."
     )

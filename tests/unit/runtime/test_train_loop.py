@@ -129,7 +129,9 @@ def test_what_is_kept_is_not_written_again(tmp_path: Path) -> None:
 def test_a_state_that_is_no_number_is_not_kept(tmp_path: Path, value: float) -> None:
     machine = Machine(weights={"w": np.array([1, value], np.float32)})
     checkpoints = Checkpoints(machine, tmp_path / "s")
-    with pytest.raises(NotFiniteError, match=r"^After step 3, 'w' holds numbers that are none\.$"):
+    with pytest.raises(
+        NotFiniteError, match=r"^After step 3, 'w' holds NaN or infinite numbers\.$"
+    ):
         checkpoints.after(_made(3))
     assert not machine.saved
     assert checkpoints.kept is None
@@ -171,6 +173,6 @@ def test_bfloat16_that_is_no_number_is_not_kept(tmp_path: Path) -> None:
     import ml_dtypes
 
     machine = Machine(weights={"w": np.array([1, np.nan], ml_dtypes.bfloat16)})
-    with pytest.raises(NotFiniteError, match="After step 3, 'w' holds numbers that are none"):
+    with pytest.raises(NotFiniteError, match="After step 3, 'w' holds NaN or infinite numbers"):
         Checkpoints(machine, tmp_path / "state").keep(Cursor(step=3))
     assert machine.saved == []

@@ -187,7 +187,7 @@ def test_only_a_session_that_nothing_else_of_it_reads_updates_in_place(link):
         outputs = executable.run(batch)
         np.testing.assert_array_equal(outputs["peeked"], -executable.state()["average"])
         if link:
-            plan = executable._door._workspace._plans[
+            plan = executable._lock._workspace._plans[
                 sambarun.linking.schedule.Chosen(), True, False, frozenset()
             ]
             assert [step.unit.sections for step in plan.steps] == [(0,), (0,), (1, 2), (3,)]
@@ -206,7 +206,7 @@ def test_a_mask_that_a_linked_session_has_no_room_for_gets_its_own():
             reference.step(batch["x"], batch["y"], mask)
             executable.step(batch, {"p": 0.5})
         assert_state(executable, reference)
-        plan = executable._door._workspace._plans[WHOLE]
+        plan = executable._lock._workspace._plans[WHOLE]
         assert plan.valued == (list(spec.tensors).index("mask"),)
 
 
@@ -228,7 +228,7 @@ def test_a_linked_backward_pass_does_not_write_over_what_it_reads(spec, sections
             executable.run({}, section_types="OPT")
             reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
-        plans = executable._door._workspace._plans
+        plans = executable._lock._workspace._plans
         plan = plans[
             sambarun.linking.schedule.Chosen((SectionType.BCKWD,)), True, False, frozenset()
         ]

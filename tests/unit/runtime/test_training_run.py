@@ -86,7 +86,7 @@ def test_a_step_is_one_session_for_the_passes_and_one_for_the_update():
         spans = executable.profile(batches(1)[0]).spans
         assert [span.type for span in spans] == ["HOST", "FWD", "BCKWD", "OPT"]
         executable.step(batches(1)[0])
-        plan = executable._door._workspace._plans[WHOLE]
+        plan = executable._lock._workspace._plans[WHOLE]
     assert [step.unit.sections for step in plan.steps] == [(0,), (0, 1), (2,)]
 
 
@@ -133,7 +133,7 @@ def test_recomputed_activations_keep_the_passes_apart():
         executable.step(batch)
         reference.step(batch["x"], batch["y"])
         assert_state(executable, reference)
-        plan = executable._door._workspace._plans[WHOLE]
+        plan = executable._lock._workspace._plans[WHOLE]
     assert [step.unit.sections for step in plan.steps] == [(0,), (0,), (1,), (2,)]
 
 
@@ -327,7 +327,7 @@ def test_a_failed_run_leaves_no_results_behind():
     with sambarun.load(linear_regression().program()) as executable:
         (batch,) = batches(1)
         executable.run(batch, section_types="FWD", train=True)
-        runs = executable._door._workspace.runs
+        runs = executable._lock._workspace.runs
         runs._memory.forget(runs._last.writes, runs._last.valued)
         with pytest.raises(sambarun.RunError, match="'h' has not been computed"):
             executable.run({}, section_types="BCKWD")

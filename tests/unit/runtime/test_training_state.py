@@ -241,7 +241,7 @@ def see_idle_state():
     program = replace(spec, tensors={**spec.tensors, "idle": idle}).program()
     with sambarun.load(program) as executable:
         executable.step(batches(1)[0])
-        (buffer,) = (b for b in executable._door._workspace._memory.buffers if b.nbytes >= 4 * size)
+        (buffer,) = (b for b in executable._lock._workspace._memory.buffers if b.nbytes >= 4 * size)
         assert touched_bytes([buffer]) < size
         assert not executable.state()["idle"].any()
 

@@ -35,7 +35,7 @@ def test_the_only_scalar_is_the_loss(parse: Parse) -> None:
 
 def test_without_a_scalar_somebody_has_to_say(parse: Parse) -> None:
     with pytest.raises(
-        CompileError, match=r"it has none; say which .* the outputs are a \(.*, b \("
+        CompileError, match=r"this one has none; say which .* the outputs are a \(.*, b \("
     ):
         build(parse(TWO_HEADS))
 

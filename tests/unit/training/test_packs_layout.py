@@ -5,8 +5,8 @@ import pytest
 from step_machine import StepMachine
 
 from sambac.optimizers import LAMB, SGD, Adam
+from sambac.training.packs import parameter_sets
 from sambac.training.step import StepOptions, StepParts
-from sambac.training.units import plan_batches
 
 MEBIBYTE = 1 << 18
 
@@ -77,8 +77,8 @@ def test_norms_of_single_parameters_need_them_apart() -> None:
     assert not _parts({"a": np.zeros((2, 2), "f")}, StepOptions((LAMB(),))).packs
 
 
-def test_batches_without_optimizers_hold_one_parameter_each() -> None:
-    assert plan_batches((), {}, pack=True) == ()
+def test_sets_without_optimizers_hold_one_parameter_each() -> None:
+    assert parameter_sets((), {}, pack=True) == ()
     assert not _parts({"a": np.zeros(2, "f"), "b": np.zeros(2, "f")}, StepOptions()).packs
 
 

@@ -100,5 +100,5 @@ def test_gradients_that_serve_elsewhere_are_copied_not_renamed() -> None:
 
 
 def test_the_class_of_all_optimizers_is_none() -> None:
-    with pytest.raises(CompileError, match=r"give one, such as SGD\(\)"):
+    with pytest.raises(CompileError, match=r"give one of them, such as SGD\(\)"):
         Optimizer()

@@ -42,6 +42,7 @@ def test_only_the_writer_and_what_it_needs_reads_a_state(optimizer: Optimizer, p
     machine = StepMachine(WEIGHTS, asked)
     graph = machine.model.graph
     values = {str(value.name): value for value in (*graph.inputs, *graph.outputs)}
+    assert len(machine.parts.updates) > len(WEIGHTS)
     for new, old in machine.parts.updates.items():
         if machine.parts.stages[new] == SectionType.ZEROGRAD:
             continue

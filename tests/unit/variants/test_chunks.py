@@ -9,7 +9,7 @@ import pytest
 
 from sambac.graph.lanes import LANES
 from sambac.passes.legalize.infer_shapes import InferShapes
-from sambac.training.rows import ROW_BYTES, SHORTEST_BYTES, in_rows
+from sambac.training.packs import ROW_BYTES, SHORTEST_BYTES, in_rows
 from sambac.variants.chunks import UpdateInChunks
 
 _HEAD = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1]>'

@@ -15,6 +15,7 @@ from math import prod
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, shape_of
+from sambac.graph.lanes import SHORTEST_GATED_ROW
 from sambac.graph.nodes import float_attribute, int_attribute
 from sambac.ops.family import InputGradient
 
@@ -22,7 +23,6 @@ from .rules import cast, channel_sums, operand, reshape
 from .statistics import affine, reciprocal_root
 
 _EPSILON = 1e-5
-_ROW = 64  # elements from which rows are scaled and added at once (`fuse_gated_additions.py`)
 
 
 def batch_normalization(
@@ -98,7 +98,7 @@ class _Parts:
     def _scaled(self) -> ir.Value:
         """dy * scale * r, by rows where an operator adds scaled rows."""
         b, (batch, channels, *sizes) = self.b, shape_of(self.dy)
-        if prod(sizes) < _ROW:
+        if prod(sizes) < SHORTEST_GATED_ROW:
             return affine(b, self.dy, self._slope)
         rows = reshape(b, self.dy, (batch * channels, prod(sizes)))
         slopes = b.op("Tile", reshape(b, self._slope, (channels, 1)), [batch, 1])

@@ -21,6 +21,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor, rank_of, shape_of
+from sambac.graph.equations import ELLIPSIS, Equation, equation_of
 from sambac.graph.nodes import float_attribute, int_attribute, static_shape
 from sambac.ops.family import GradientRule, InputGradient
 
@@ -247,7 +248,7 @@ def too_large(node: ir.Node) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Equation:
+class _Labels:
     """Labels of the axes of all operands and of the result, one letter each, no ellipsis."""
 
     terms: tuple[str, ...]
@@ -264,20 +265,20 @@ def einsum(
     """
     dy = incoming(node, gradients)
     operands = [value for value in node.inputs if value is not None]
-    equation = _read(node.attributes["equation"].as_string(), [rank_of(x) for x in operands])
+    axes = _labelled(equation_of(node), [rank_of(x) for x in operands])
 
     def maker(index: int) -> InputGradient:
-        return lambda: _operand_gradient(b, equation, operands, index, dy)
+        return lambda: _operand_gradient(b, axes, operands, index, dy)
 
     return [maker(index) for index in range(len(operands))]
 
 
 def _operand_gradient(
-    b: Editor, equation: _Equation, operands: Sequence[ir.Value], index: int, dy: ir.Value
+    b: Editor, axes: _Labels, operands: Sequence[ir.Value], index: int, dy: ir.Value
 ) -> ir.Value:
-    term, x = equation.terms[index], operands[index]
+    term, x = axes.terms[index], operands[index]
     others = [i for i in range(len(operands)) if i != index]
-    terms = [equation.result, *(equation.terms[i] for i in others)]
+    terms = [axes.result, *(axes.terms[i] for i in others)]
     labels = "".join(dict.fromkeys(term))
     reached = "".join(label for label in labels if label in "".join(terms))
     factors = [dy, *(operands[i] for i in others)]
@@ -315,26 +316,25 @@ def _diagonals(term: str, shape: Sequence[int]) -> np.ndarray[Any, np.dtype[Any]
     return mask
 
 
-def _read(text: str, ranks: Sequence[int]) -> _Equation:
-    """Return an equation with letters for its ellipses and with the result that it implies."""
-    left, arrow, right = text.replace(" ", "").partition("->")
-    written = left.split(",")
-    hidden = max(rank - _letters(term) for term, rank in zip(written, ranks, strict=True))
+def _labelled(equation: Equation, ranks: Sequence[int]) -> _Labels:
+    """Return the labels of an equation, with letters for its ellipses and an implied result."""
+    hidden = max(rank - _letters(term) for term, rank in zip(equation.terms, ranks, strict=True))
+    text = str(equation)
     fresh = "".join(letter for letter in ascii_letters if letter not in text)[:hidden]
     terms = tuple(
-        term.replace("...", fresh[len(fresh) - (rank - _letters(term)) :])
-        for term, rank in zip(written, ranks, strict=True)
+        term.replace(ELLIPSIS, fresh[len(fresh) - (rank - _letters(term)) :])
+        for term, rank in zip(equation.terms, ranks, strict=True)
     )
-    if arrow:
-        return _Equation(terms, right.replace("...", fresh))
+    if equation.result is not None:
+        return _Labels(terms, equation.result.replace(ELLIPSIS, fresh))
     counts = Counter(chain.from_iterable(terms))
     once = sorted(label for label, count in counts.items() if count == 1 and label not in fresh)
-    return _Equation(terms, fresh + "".join(once))
+    return _Labels(terms, fresh + "".join(once))
 
 
 def _letters(term: str) -> int:
     """Count the labels of a term that are written out."""
-    return len(term.replace("...", ""))
+    return len(term.replace(ELLIPSIS, ""))
 
 
 GRADIENTS: Mapping[str, GradientRule] = MappingProxyType(

@@ -28,7 +28,7 @@ from .recurrent_cell import (
     one_minus,
     shifted,
 )
-from .recurrent_kept import KEPT, walk_back
+from .recurrent_kept import KEPT, gradients_from_kept
 from .recurrent_walk import STYLES, walks
 from .rules import operand, zeros
 
@@ -162,7 +162,7 @@ def _of_kept(parts: _CellParts, node: ir.Node) -> list[Direction]:
         mine, kept = kept[: len(cell.names)], kept[len(cell.names) :]
         ys = walk.sequences(b, cell.hidden(b, mine))
         layers = [parts.layer(d, y) for d, y in zip(walk.numbers, ys, strict=True)]
-        found += zip(layers, walk_back(b, walk, cell, layers, mine), strict=True)
+        found += zip(layers, gradients_from_kept(b, walk, cell, layers, mine), strict=True)
     return found
 
 

@@ -122,7 +122,7 @@ StepBack: TypeAlias = Callable[
 ]
 
 
-def walk_back(
+def scan_back(
     b: Editor,
     layer: RecurrentLayer,
     step: StepBack,
@@ -241,7 +241,7 @@ def rnn(activation: str) -> Callable[[Editor, RecurrentLayer], CellGradients]:
         slope = within(b, layer, SLOPES[activation](b, layer.y))
         if activation == "relu":
             slope = b.op("Not", b.op("LessOrEqual", slope, 0.0))
-        (dh,), (da,) = walk_back(b, layer, step, [layer.dy_h], {"slope": slope})
+        (dh,), (da,) = scan_back(b, layer, step, [layer.dy_h], {"slope": slope})
         gates = GateGradients(da)
         return CellGradients(gates, ((gates, layer.previous),), dh)
 

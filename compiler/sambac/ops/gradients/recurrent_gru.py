@@ -16,9 +16,9 @@ from .recurrent_cell import (
     both_biases,
     one_minus,
     product,
+    scan_back,
     sigmoid_slope,
     tanh_slope,
-    walk_back,
     within,
 )
 
@@ -48,7 +48,7 @@ def gru_reset_after(b: Editor, layer: RecurrentLayer) -> CellGradients:
         "by_n": within(b, layer, by_n),
         "z": within(b, layer, z),
     }
-    (dh,), (recurrent, dn) = walk_back(b, layer, step, [layer.dy_h], sequences)
+    (dh,), (recurrent, dn) = scan_back(b, layer, step, [layer.dy_h], sequences)
     d_zr, _ = _split(b, layer, recurrent)
     gates = b.op("Concat", d_zr, dn, axis=2)
     from_h = GateGradients(recurrent)
@@ -92,7 +92,7 @@ def gru_reset_before(b: Editor, layer: RecurrentLayer) -> CellGradients:
         "z": within(b, layer, z),
         "r": r,
     }
-    (dh,), (d_zr, dn) = walk_back(b, layer, step, [layer.dy_h], sequences)
+    (dh,), (d_zr, dn) = scan_back(b, layer, step, [layer.dy_h], sequences)
     gates = b.op("Concat", d_zr, dn, axis=2)
     recurrent = ((GateGradients(d_zr), layer.previous), (GateGradients(dn), s))
     return CellGradients(GateGradients(gates), recurrent, dh)

@@ -241,7 +241,7 @@ def walk_forth(
     return Walked(walk.sequences(b, cell.hidden(b, kept)), ends, kept)
 
 
-def walk_back(
+def gradients_from_kept(
     b: Editor, walk: LayerWalk, cell: KeptCell, layers: Sequence[RecurrentLayer], kept: Values
 ) -> list[CellGradients]:
     """Return the gradients of the directions of `walk` from what they kept."""

@@ -17,10 +17,10 @@ from .recurrent_cell import (
     both_biases,
     kept,
     product,
+    scan_back,
     shifted,
     sigmoid_slope,
     tanh_slope,
-    walk_back,
     within,
 )
 
@@ -56,7 +56,7 @@ def lstm(b: Editor, layer: RecurrentLayer) -> CellGradients:
         return [b.op("MatMul", dz, layer.r), b.op("Mul", dc, at["c_to_c"])], [dz]
 
     states = [layer.dy_h, layer.dy_c]
-    (dh, dc), (dz,) = walk_back(b, layer, step, states, _factors(b, layer, gates))
+    (dh, dc), (dz,) = scan_back(b, layer, step, states, _factors(b, layer, gates))
     peepholes: tuple[tuple[ir.Value, ir.Value], ...] = ()
     if layer.peepholes:
         di, do, df, _ = b.ops("Split", dz, outputs=4, axis=2, num_outputs=4)

@@ -9,7 +9,7 @@ and with R for rounding to the format of the accumulator, 16 elements of the inn
     MatMul(l, r)    ->  s, where  s = R(s + MatMul(l[.., k], r[k, ..]))  from s = 0
     Gemm(l, r, c)   ->  alpha * s + beta * c
 
-Operators with products of matrices inside are written as the products first (`ExpandProducts`),
+Operators with products of matrices inside are written as the products first (`expand_products`),
 
     y = Attention(q, k, v)  ->  y = MatMul(Softmax(MatMul(q, Transpose(k)) * scale), v)
 

@@ -13,7 +13,7 @@ which only letters are taken for. Where the result is not written, the kernel ta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from string import ascii_letters
 from typing import ClassVar
 
@@ -21,7 +21,8 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import static_shape, text_attribute
+from sambac.graph.equations import ELLIPSIS, equation_of
+from sambac.graph.nodes import static_shape
 from sambac.passes.rewriting import Rule, RulePass
 
 from .infer_shapes import infer
@@ -29,74 +30,66 @@ from .infer_shapes import infer
 _Size = int | str | ir.SymbolicDim | None
 
 
-_ELLIPSIS = "..."
-
-
 def spell_results(editor: Editor, node: ir.Node) -> str | None:
     """Write the letters of the result."""
-    terms, arrow, _ = _equation(node)
-    if arrow:
+    equation = equation_of(node)
+    if equation.result is not None:
         return "the result has letters"
-    result = (_ELLIPSIS if _ELLIPSIS in terms else "") + _implicit(terms)
-    editor.replace(node, "Einsum", *node.inputs, equation=f"{terms}->{result}")
+    letters = "".join(equation.terms)
+    result = (ELLIPSIS if ELLIPSIS in letters else "") + _implicit(letters)
+    editor.replace(node, "Einsum", *node.inputs, equation=str(replace(equation, result=result)))
     return None
 
 
 def spell_ellipses(editor: Editor, node: ir.Node) -> str | None:
     """Give the axes of ellipses letters."""
-    terms, _, result = _equation(node)
-    letters = terms.split(",")
+    equation = equation_of(node)
+    letters = "".join(equation.terms)
     shapes = [_sizes(value) for value in node.inputs]
-    if _ELLIPSIS not in terms or any(shape is None for shape in shapes):
+    if ELLIPSIS not in letters or any(shape is None for shape in shapes):
         return "no term has an ellipsis, or operands are of unknown rank"
-    repeats = any(len({*term} - {"."}) < len(term.replace(_ELLIPSIS, "")) for term in letters)
-    if repeats and _ELLIPSIS in result:
+    repeats = any(len({*term} - {"."}) < len(term.replace(ELLIPSIS, "")) for term in equation.terms)
+    if repeats and ELLIPSIS in (equation.result or ""):
         return "a term repeats a letter"  # and could not leave out an axis that is broadcast
     covered = {
-        len(shape or ()) - len(term) + len(_ELLIPSIS)
-        for term, shape in zip(letters, shapes, strict=True)
-        if _ELLIPSIS in term
+        len(shape or ()) - len(term) + len(ELLIPSIS)
+        for term, shape in zip(equation.terms, shapes, strict=True)
+        if ELLIPSIS in term
     }
-    free = [letter for letter in ascii_letters if letter not in terms]
+    free = [letter for letter in ascii_letters if letter not in letters]
     if len(covered) > 1 or max(covered) > len(free):
         return "ellipses are of several lengths, or there are not enough letters"
     spelled = "".join(free[: covered.pop()])
-    equation = f"{terms}->{result}".replace(_ELLIPSIS, spelled)
-    editor.replace(node, "Einsum", *node.inputs, equation=equation)
+    editor.replace(node, "Einsum", *node.inputs, equation=str(equation).replace(ELLIPSIS, spelled))
     return None
 
 
 def drop_broadcast(editor: Editor, node: ir.Node) -> str | None:
     """Leave out axes of size 1 whose letter has another size in another term."""
-    terms, _, result = _equation(node)
-    letters = terms.split(",")
+    equation = equation_of(node)
+    terms = equation.terms
     shapes = [_sizes(value) for value in node.inputs]
-    if not all(_is_plain(term, shape) for term, shape in zip(letters, shapes, strict=False)):
+    if not all(_is_plain(term, shape) for term, shape in zip(terms, shapes, strict=False)):
         return "a term has repeated letters, an ellipsis, or operands of unknown rank"
     sizes: dict[str, list[_Size]] = {}
-    for term, shape in zip(letters, shapes, strict=True):
+    for term, shape in zip(terms, shapes, strict=True):
         for letter, size in zip(term, shape or (), strict=True):
             sizes.setdefault(letter, []).append(size)
     dropped = {letter for letter, found in sizes.items() if 1 in found and set(found) != {1}}
     if not dropped:
         return "no letter is broadcast"
     operands, spelled = [], []
-    for value, term, shape in zip(node.inputs, letters, shapes, strict=True):
+    for value, term, shape in zip(node.inputs, terms, shapes, strict=True):
         gone = [at for at, size in enumerate(shape or ()) if size == 1 and term[at] in dropped]
         operands.append(_without(editor, value, gone))
         spelled.append("".join(c for at, c in enumerate(term) if at not in gone))
-    editor.replace(node, "Einsum", *operands, equation=f"{','.join(spelled)}->{result}")
+    editor.replace(node, "Einsum", *operands, equation=str(replace(equation, terms=spelled)))
     return None
 
 
-def _equation(node: ir.Node) -> tuple[str, str, str]:
-    """Return the letters of all terms, the arrow if there is one, and those of the result."""
-    return text_attribute(node, "equation", "").replace(" ", "").partition("->")
-
-
-def _implicit(terms: str) -> str:
+def _implicit(letters: str) -> str:
     """Return the letters of a result that is not written: those that are in one term, once."""
-    return "".join(sorted(c for c in {*terms} if c.isalpha() and terms.count(c) == 1))
+    return "".join(sorted(c for c in {*letters} if c.isalpha() and letters.count(c) == 1))
 
 
 def _sizes(value: ir.Value | None) -> Sequence[_Size] | None:

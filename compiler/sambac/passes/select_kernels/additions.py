@@ -34,7 +34,7 @@ import numpy as np
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.lanes import in_lanes
+from sambac.graph.lanes import SHORTEST_GATED_ROW, in_lanes
 from sambac.graph.nodes import same_shape, static_shape
 from sambac.passes.rewriting import Rule, RulePass, has_one_reader, made_by, scalar
 
@@ -105,7 +105,6 @@ class ChooseAdditions(RulePass):
 
 _DOMAIN = "com.microsoft"
 _MIN_ELEMENTS = 1 << 15
-_MIN_GATED = 64
 
 
 def fuse_addition(editor: Editor, node: ir.Node) -> str | None:
@@ -150,7 +149,7 @@ def _fuse(
             rows = in_lanes(prod(shape))
             content = np.full((*rows[:-1], 1), -number if negative else number, np.float32)
             gate = editor.initializer(content, f"{out.name}_gate")
-        elif static_shape(gate) != (*rows[:-1], 1) or rows[-1] < _MIN_GATED:
+        elif static_shape(gate) != (*rows[:-1], 1) or rows[-1] < SHORTEST_GATED_ROW:
             continue
         elif negative:
             gate = editor.op("Neg", gate, like=gate)

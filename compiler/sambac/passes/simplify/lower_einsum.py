@@ -18,7 +18,8 @@ from typing import ClassVar
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import static_shape, text_attribute
+from sambac.graph.equations import equation_of
+from sambac.graph.nodes import static_shape
 from sambac.passes.rewriting import Rule, RulePass
 
 _TERMS = 2
@@ -40,9 +41,10 @@ class _Product:
 
 def multiply(editor: Editor, node: ir.Node) -> str | None:
     """Einsum(x, y) -> a MatMul, with moves around it."""
-    terms, result = _terms(text_attribute(node, "equation", ""))
-    letters = _product(terms, result)
-    if letters is None:
+    equation = equation_of(node)
+    terms, result = equation.terms, equation.result
+    letters = None if result is None else _product(terms, result)
+    if result is None or letters is None:
         return "the equation is no matrix product of two terms"
     sizes = _sizes(node, terms)
     if sizes is None:
@@ -65,12 +67,6 @@ def multiply(editor: Editor, node: ir.Node) -> str | None:
     else:
         editor.replace(node, "Transpose", product, perm=[made.index(c) for c in result])
     return None
-
-
-def _terms(equation: str) -> tuple[list[str], str]:
-    """Return the terms of an equation and its result, both empty where that is not written."""
-    terms, arrow, result = equation.replace(" ", "").partition("->")
-    return (terms.split(","), result) if arrow else ([], "")
 
 
 def _product(terms: Sequence[str], result: str) -> _Product | None:

@@ -10,29 +10,30 @@ by none.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import onnx_ir as ir
 
 from sambac.graph.editor import Editor
-from sambac.graph.nodes import static_shape, text_attribute
+from sambac.graph.equations import equation_of
+from sambac.graph.nodes import static_shape
 from sambac.passes.rewriting import Rule, RulePass
 
 
 def put_in_order(editor: Editor, node: ir.Node) -> str | None:
     """Einsum(x, y) -> Einsum(x, Transpose(y))."""
-    terms, arrow, result = text_attribute(node, "equation", "").replace(" ", "").partition("->")
-    order = [*dict.fromkeys(terms.replace(",", ""))]
+    equation = equation_of(node)
+    order = [*dict.fromkeys("".join(equation.terms))]
     operands, spelled = [], []
-    for value, term in zip(node.inputs, terms.split(","), strict=True):
+    for value, term in zip(node.inputs, equation.terms, strict=True):
         turn = sorted(range(len(term)), key=lambda axis: order.index(term[axis]))
         moves = turn != [*range(len(term))] and term.isalpha() and _may_be_empty(value)
         operands.append(editor.op("Transpose", value, perm=turn) if moves else value)
         spelled.append("".join(term[axis] for axis in turn) if moves else term)
-    if spelled == terms.split(","):
+    if spelled == equation.terms:
         return "the letters are in order, or the operands have elements"
-    editor.replace(node, "Einsum", *operands, equation=f"{','.join(spelled)}{arrow}{result}")
+    editor.replace(node, "Einsum", *operands, equation=str(replace(equation, terms=spelled)))
     return None
 
 

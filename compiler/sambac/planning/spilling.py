@@ -1,7 +1,7 @@
-"""Which buffers leave a region that is too small for all, for a slower one: the question alone.
+"""Which buffers spill from a region that is too small for all: the problem, not its solution.
 
-Only moments matter at which the region would be over its capacity, and of those that follow each
-other only such at which most is alive: what fits there fits at the others too.
+Only moments matter at which the region would be over its capacity, and of neighbouring ones only
+those at which most is alive: what fits there fits at the others too.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from .pressure import Spans, spans_of
 from .region_times import Bools, Floats, Ints, RegionTimes
 
 
-class Way(NamedTuple):
-    """From which region buffers leave for which; `homes` is where all of `times` lie before."""
+class SpillRoute(NamedTuple):
+    """The region that buffers spill from, and where to; `homes` are the regions of all before."""
 
     times: RegionTimes
     near: RegionKind
@@ -30,12 +30,12 @@ class Way(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Leaving:
-    """Buffers of which some have to leave the region `near` for `far`.
+class SpillProblem:
+    """Buffers of which some have to spill from the region `near` to `far`.
 
     `buffers` are their numbers in `times`, `sizes` their bytes; each is alive at the moments from
-    `low` on and before `high`. At each moment `excess` bytes are too many with all of them there.
-    `homes` is where all buffers lie then. An answer is a mask over `buffers`: who leaves.
+    `low` on and before `high`. At each moment `excess` bytes are too many if none of them spills.
+    `homes` is where all buffers lie then. A solution is a mask over `buffers`: which ones spill.
     """
 
     times: RegionTimes
@@ -51,23 +51,23 @@ class Leaving:
     def __len__(self) -> int:
         return len(self.buffers)
 
-    def homes_of(self, away: Bools) -> Ints:
-        """Return where all buffers lie when these have left."""
+    def homes_of(self, spilled: Bools) -> Ints:
+        """Return where all buffers lie when these have spilled."""
         homes = self.homes.copy()
-        homes[self.buffers[away]] = self.far
+        homes[self.buffers[spilled]] = self.far
         return homes
 
-    def seconds(self, away: Bools) -> float:
-        """Return what a run takes when these have left."""
-        return self.times.seconds(self.homes_of(away))
+    def seconds(self, spilled: Bools) -> float:
+        """Return what a run takes when these have spilled."""
+        return self.times.seconds(self.homes_of(spilled))
 
-    def changes(self, away: Bools) -> Floats:
-        """Return by how many seconds a run changes if one of them alone leaves, or comes back."""
-        return self.times.changes(self.homes_of(away), self.near, self.far)[self.buffers]
+    def changes(self, spilled: Bools) -> Floats:
+        """Return by how many seconds a run changes if each one alone spills, or comes back."""
+        return self.times.changes(self.homes_of(spilled), self.near, self.far)[self.buffers]
 
-    def over(self, away: Bools) -> Ints:
-        """Return how many bytes are too many at each moment when these have left."""
-        return self.excess - self.alive(np.where(away, self.sizes, 0))
+    def over(self, spilled: Bools) -> Ints:
+        """Return how many bytes are too many at each moment when these have spilled."""
+        return self.excess - self.alive(np.where(spilled, self.sizes, 0))
 
     def alive(self, amounts: Ints) -> Ints:
         """Return the sum of an amount for each buffer over those that are alive, by moment."""
@@ -96,39 +96,39 @@ class Leaving:
         return np.array([int(n).bit_length() - 1 for n in self.high - self.low], dtype=np.int64)
 
 
-def leaving(
+def spill_problem(
     buffers: Sequence[Buffer],
     sizes: Sequence[int],
     movable: Sequence[int],
     budget: int,
-    way: Way,
-) -> tuple[Leaving, list[int]]:
-    """Return the question who of `buffers`, all in one region, leaves for others to fit in there.
+    route: SpillRoute,
+) -> tuple[SpillProblem, list[int]]:
+    """Return the problem which of `buffers`, all in one region, spill so that the others fit.
 
-    `budget` is how many bytes that has, `movable` are the numbers of those that may leave. Second
-    come the numbers of those in question: alive at a moment that matters.
+    `budget` is how many bytes the region has, `movable` are the numbers of those that may spill.
+    Second come the numbers of those that the problem is about: alive at a moment that matters.
     """
     moments = _Moments.of(buffers, sizes, budget)
     asked = moments.touched_by(movable)
-    numbers = [way.times.number[buffers[index].name] for index in asked]
-    question = Leaving(
-        times=way.times,
-        near=way.near,
-        far=way.far,
-        homes=way.homes,
+    numbers = [route.times.number[buffers[index].name] for index in asked]
+    problem = SpillProblem(
+        times=route.times,
+        near=route.near,
+        far=route.far,
+        homes=route.homes,
         buffers=np.array(numbers, dtype=np.int64),
         sizes=moments.spans.sizes[asked],
         low=moments.low[asked],
         high=moments.high[asked],
         excess=moments.excess,
     )
-    return question, asked
+    return problem, asked
 
 
-def in_question(
+def under_pressure(
     buffers: Sequence[Buffer], sizes: Sequence[int], movable: Sequence[int], budget: int
 ) -> list[int]:
-    """Return who of `movable` is alive at a moment at which more than the budget is."""
+    """Return which of `movable` are alive at a moment at which more bytes than `budget` are."""
     return _Moments.of(buffers, sizes, budget).touched_by(movable)
 
 
