@@ -101,6 +101,9 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
         measured = _Measured(alone, trials.in_sequence(ways))
         scores = goal.lines(ways)
     outputs = {str(value.name) for value in model.graph.outputs}
+    errors = {n: e for n, e in measured.in_sequence.items() if n in outputs}
+    if options.max_error is None and not expected:
+        warnings += doubts.of_outputs(errors)
     passes.run(model, recipe.passes(ways))
     warnings += doubts.of_layers(layers, in_float32(ways), options.max_error)
     if images and not batches:
@@ -108,9 +111,7 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     elif not layers:
         more = "" if chosen.weights_only else ", or a convolution"
         warnings.append(_NOTHING.format(options.precision, more))
-    applied = _applied(
-        layers, ways, {n: e for n, e in measured.in_sequence.items() if n in outputs}
-    )
+    applied = _applied(layers, ways, errors)
     arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
     rows = tuple(_rows(model, layers, work, measured, time_shares(model, arch)))
     return QuantizedLayers(rows, (*applied, *scores) if batches else (), tuple(warnings))
