@@ -20,6 +20,8 @@ from typing import Self
 
 THREADS = 2
 _ROUNDS = 15
+REFUSED = "refused"
+"""The cell of an engine that does not run the network."""
 _ROUND_SECONDS = 0.15
 _PAUSE = 0.03  # seconds for the pools of the last contestant to fall asleep
 

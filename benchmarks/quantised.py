@@ -11,6 +11,7 @@ from typing import Protocol, cast
 
 import numpy as np
 import onnx
+from onnx import version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -23,13 +24,14 @@ import pef
 import sambac
 import sambarun
 from benchmarks import worker, zoo
-from benchmarks.contestants import THREADS, race, ratio, runs
+from benchmarks.contestants import REFUSED, THREADS, race, ratio, runs
 from benchmarks.models import decoding, light
 from benchmarks.report import Cell, Report, bars
 from pef.report import report
 from sambac.options import Precision
 
 _SAMPLES = 4
+_OPSET_OF_CHANNELS = 13
 _DECODING = 0.35
 _PEER = "openvino bf16"
 _ERROR, _ERROR_OF_PICTURES = 0.028, 0.025
@@ -77,23 +79,30 @@ class _Reader(CalibrationDataReader):
         return next(self._batches, None)
 
 
-def _bare(files: zoo.Files) -> onnx.ModelProto:
-    """Return a network without the shapes noted inside, at which onnxruntime's tools stumble."""
-    model = onnx.load(files.model)
+def bare(path: Path) -> onnx.ModelProto:
+    """Return a network without the shapes noted inside, at which onnxruntime's tools stumble.
+
+    Older opsets have no scale for each channel; the tools write it all the same, and OpenVINO
+    refuses it.
+    """
+    model = onnx.load(path)
     del model.graph.value_info[:]
+    (opset,) = (each.version for each in model.opset_import if each.domain == "")
+    if opset < _OPSET_OF_CHANNELS:
+        return version_converter.convert_version(model, _OPSET_OF_CHANNELS)
     return model
 
 
 def _static(files: zoo.Files, form: QuantFormat = QuantFormat.QOperator) -> Path:
     path = files.model.with_suffix(f".static-{form.name}.onnx")
-    quantize_static(_bare(files), path, _Reader(files), quant_format=form, per_channel=True,
+    quantize_static(bare(files.model), path, _Reader(files), quant_format=form, per_channel=True,
                     activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8)  # fmt: skip
     return path
 
 
 def _dynamic(files: zoo.Files) -> Path:
     path = files.model.with_suffix(".dynamic.onnx")
-    quantize_dynamic(_bare(files), path, per_channel=True, weight_type=QuantType.QInt8)
+    quantize_dynamic(bare(files.model), path, per_channel=True, weight_type=QuantType.QInt8)
     return path
 
 
@@ -125,7 +134,7 @@ def run() -> Report:
     beside = [
         f"{row[0]} takes {row[_BESIDE]:.2f} of {_PEER} (limit {contest.limit})."
         for contest, row in zip(CONTESTS, rows, strict=True)
-        if contest.limit is not None and row[_BESIDE:] and row[_BESIDE] != "-"
+        if contest.limit is not None and row[_BESIDE:] and not isinstance(row[_BESIDE], str)
     ]
     return Report(
         name="quantised",
@@ -192,7 +201,10 @@ def _row(contest: _Contest, peers: tuple[str, ...]) -> list[Cell]:
         if peer in files_of and runs(_PEER, files_of[peer], files.inputs)
     }
     times = race(engines, files.inputs)
-    beside = [ratio(times["small"], times[peer]) if peer in times else "-" for peer in peers]
+    absent = {peer: REFUSED if peer in files_of else "-" for peer in peers}
+    beside = [
+        ratio(times["small"], times[peer]) if peer in times else absent[peer] for peer in peers
+    ]
     return [
         contest.network,
         contest.precision,

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from benchmarks import zoo
-from benchmarks.contestants import THREADS, race, ratio, runs
+from benchmarks.contestants import REFUSED, THREADS, race, ratio, runs
 from benchmarks.report import Cell, Report, bars, geometric_mean
 
 LIMIT = 1.03
 PEERS = ("openvino f32", "openvino bf16")
 """Engines of the worker that an extra of the benchmarks brings."""
-REFUSED = "refused"
-"""The cell of an engine that does not run the network."""
 
 
 def run() -> Report:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import torch
 from training_run import Comparison, compare
 
 import sambac
+from benchmarks import quantised
 from benchmarks.models import sequences, vision
 from benchmarks.models.training import Trainee
 
@@ -55,3 +59,21 @@ def test_three_steps(name: str) -> None:
         if found[-1].ours <= 3 * found[-1].torch32 + 1e-5:
             return
     pytest.fail(f"{found}")
+
+
+@pytest.mark.parametrize(("opset", "wanted"), [(11, 13), (17, 17)])
+def test_networks_to_quantise_have_an_opset_with_scales_of_channels(
+    opset: int, wanted: int, tmp_path: Path
+) -> None:
+    """Or OpenVINO refuses what onnxruntime's tools make of them."""
+    text = f"""
+    <ir_version: 7, opset_import: ["" : {opset}]>
+    network (float[1,2,4,4] x) => (float[1,2,2,2] y) {{ y = Conv (x, w) }}
+    """
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(
+        onnx.numpy_helper.from_array(np.ones((2, 2, 3, 3), np.float32), "w")
+    )
+    onnx.save(model, tmp_path / "network.onnx")
+    (found,) = quantised.bare(tmp_path / "network.onnx").opset_import
+    assert found.version == wanted

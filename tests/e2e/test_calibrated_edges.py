@@ -339,11 +339,11 @@ NAN, INF = np.nan, np.inf
     ("factors", "limit", "words"),
     [
         ((1, 1), None, ()),
-        ((1, NAN), None, ("'x' has NaN in 1 of 2 batches",)),
+        ((1, NAN), None, ("'x' has NaN in 1 of 2 batches", "is, of 'y' inf: max_error")),
         ((NAN, NAN), None, ("'x' has NaN in 2 of 2 batches", "no finite number but 0 was seen")),
         ((1, NAN), 0.02, ("'x' has NaN in 1 of 2 batches", "all layers fell back")),
         ((INF, INF), None, ("reads or gives, so that a range is made up",)),
-        ((0, 0), None, ("reads or gives, so that a range is made up",)),
+        ((0, 0), None, ("so that a range is made up", "there is nothing but 0 in it")),
         ((1, 0), 1e-6, ("all layers fell back", "more than 1e-06")),
     ],
 )
@@ -356,3 +356,18 @@ def test_doubts(
     said = " ".join(calibrated(network, samples, tmp_path, max_error=limit).warnings)
     assert all(word in said for word in words)
     assert ("--calibrate" in said or "--max-error" in said) is bool(words)
+
+
+def test_outputs_that_are_far_off_are_told(tmp_path: Path) -> None:
+    """Where one number that counts for nothing is larger than all others."""
+    weights, rows = MATRIX.copy(), ROWS.copy()
+    weights[0], rows[:, 0] = 0.0, 1e4
+    network = model("(float[2,64] x) => (float[2,64] y) { y = MatMul (x, w) }", w=weights)
+    far = calibrated(network, {"x": rows}, tmp_path)
+    said = " ".join(far.warnings)
+    error = relative_error(run(far, {"x": rows})["y"], rows @ weights)
+    assert error > 0.5
+    assert f"the relative error on what calibrates is, of 'y' {error:.3g}: max_error" in said
+    near = calibrated(network, {"x": rows}, tmp_path, max_error=0.02)
+    assert relative_error(run(near, {"x": rows})["y"], rows @ weights) < 0.02
+    assert "relative error on what calibrates" not in " ".join(near.warnings)

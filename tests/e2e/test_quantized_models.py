@@ -146,3 +146,36 @@ def test_sizes_behind_operators_of_onnxruntime(behind: str, tmp_path: Path) -> N
     check(path)
     program = sambac.compile(path)
     assert all(each.shape is not None and None not in each.shape for each in program.symbols)
+
+
+PRODUCTS_OF_CODES = {
+    "MatMulNBits": "<K = 32, N = 2, bits = 4, block_size = 32> (h, codes, scales)",
+    "MatMulBnb4": "<K = 32, N = 2, quant_type = 1, block_size = 32> (h, flat, absmax)",
+    "DynamicQuantizeMatMul": "(h, bytes, scales)",
+}
+
+
+@pytest.mark.parametrize("op_type", PRODUCTS_OF_CODES)
+def test_products_of_codes_are_not_trained_through(op_type: str) -> None:
+    text = f"""
+    <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+    network (float[3,32] x) => (float[3,2] z)
+    {{
+        h = MatMul (x, w)
+        z = com.microsoft.{op_type} {PRODUCTS_OF_CODES[op_type]}
+    }}
+    """
+    model = onnx.parser.parse_model(text)
+    for name, content in {
+        "w": np.eye(32, dtype=np.float32),
+        "codes": np.zeros((2, 1, 16), np.uint8),
+        "flat": np.zeros(32, np.uint8),
+        "bytes": np.zeros((32, 2), np.uint8),
+        "scales": np.ones(2, np.float32),
+        "absmax": np.ones(2, np.float32),
+    }.items():
+        if name in text:
+            model.graph.initializer.append(onnx.numpy_helper.from_array(content, name))
+    options = sambac.CompileOptions(train=True, loss=("mse:z,t",))
+    with pytest.raises(sambac.CompileError, match=f"{op_type} .*quantised models are not trained"):
+        sambac.compile(model, options)

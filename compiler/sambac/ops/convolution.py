@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from sambac.graph.nodes import input_at, modelled_shape
 
-from .family import Family, FlopRule, each, elements
+from .family import QUANTIZED, Family, FlopRule, each, elements
 from .gradients.convolution import conv, conv_transpose
 from .gradients.deformed import deform_conv
 from .gradients.windows import no_transposed_windows
@@ -55,6 +55,6 @@ FAMILY = Family(
     undifferentiable={
         "CausalConvWithState": "it is younger than the operator set of training",
         "ConvTranspose": no_transposed_windows,
-        "QLinearConv": "its numbers are quantised",
+        "QLinearConv": QUANTIZED,
     },
 )

@@ -54,6 +54,9 @@ Refusal = str | Callable[[ir.Node], str | None]
 # Eight operations evaluate a polynomial of degree four, which is about what BF16 needs.
 POLYNOMIAL = 8
 
+QUANTIZED = "quantised models are not trained: train the model first, then quantise it"
+"""Why nobody trains through operators on codes."""
+
 
 @dataclass(frozen=True)
 class Family:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from sambac.graph.equations import equation_of
 from sambac.graph.nodes import input_at, int_attribute, modelled_shape
 
-from .family import Family, FlopRule, dim, each, elements
+from .family import QUANTIZED, Family, FlopRule, dim, each, elements
 from .gradients import matmul as matmul_gradients
 from .gradients.matmul import too_large, unknown_activation
 
@@ -63,6 +63,10 @@ _MICROSOFT_PRODUCTS = """
     DynamicQuantizeMatMul MatMulFpQ4 SparseToDenseMatMul
 """
 
+_OF_CODES = """
+    DynamicQuantizeMatMul MatMulBnb4 MatMulFpQ4 MatMulIntegerToFloat MatMulNBits QGemm QMoE
+"""
+
 FAMILY = Family(
     "matrix product",
     {
@@ -82,7 +86,8 @@ FAMILY = Family(
     constant=frozenset({"MatMulInteger"}),
     undifferentiable={
         "Det": too_large,
-        "QLinearMatMul": "its numbers are quantised",
+        "QLinearMatMul": QUANTIZED,
+        **dict.fromkeys(each(_OF_CODES, _product, "com.microsoft"), QUANTIZED),
         "com.microsoft.FusedGemm": unknown_activation,
     },
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .family import POLYNOMIAL, Family, each, nothing, per_output
+from .family import POLYNOMIAL, QUANTIZED, Family, each, nothing, per_output
 
 # Each operand is widened and scaled, the result scaled, shifted and clipped.
 _QUANTISED = 6
@@ -22,7 +22,5 @@ _FLOPS = {
 FAMILY = Family(
     "quantization",
     _FLOPS,
-    undifferentiable=dict.fromkeys(
-        _FLOPS, "quantised models are not trained: train the model first, then quantise it"
-    ),
+    undifferentiable=dict.fromkeys(_FLOPS, QUANTIZED),
 )

@@ -14,8 +14,20 @@ from sambac.passes.quantize.quantize_convolutions import settled
 from .samples import Batch
 
 _MOST = 4
+_MUCH = 0.1
+"""From what relative error on it is said of an output, where nobody has limited it."""
 _OPTION = "calibrate (--calibrate)"
 Ranges = Mapping[str, tuple[float, float]]
+
+
+def of_outputs(errors: Mapping[str, float]) -> Iterator[str]:
+    """Yield which outputs, by their relative `errors` on samples, are far off."""
+    far = [f"'{name}' {error:g}" for name, error in errors.items() if error >= _MUCH]
+    if far:
+        yield (
+            f"the relative error on what calibrates is, of {listed(far, _MOST)}: max_error "
+            "(--max-error) limits it, and the layers in the log say where it comes from"
+        )
 
 
 def of_samples(batches: Sequence[Batch], inputs: Mapping[str, ir.Value]) -> Iterator[str]:
@@ -29,6 +41,11 @@ def of_samples(batches: Sequence[Batch], inputs: Mapping[str, ir.Value]) -> Iter
                 f"{_OPTION}: '{public}' has NaN in {odd} of {count}: ranges leave that out, and "
                 "any layer behind it may have an infinite error"
             )
+    if batches and not any(array.any() for batch in batches for array in batch.values()):
+        yield (
+            f"{_OPTION}: there is nothing but 0 in it, so that ranges and errors are those of "
+            "nothing; give samples like what is to come"
+        )
 
 
 def of_ranges(convolutions: Sequence[ir.Node], ranges: Ranges) -> Iterator[str]:

@@ -100,7 +100,9 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
             ways = trials.fallen_back(alone, options.max_error, goal.error)
         measured = _Measured(alone, trials.in_sequence(ways))
         scores = goal.lines(ways)
-    outputs = {str(value.name) for value in model.graph.outputs}
+    errors = _errors_of_outputs(model, measured)
+    if options.max_error is None and not expected:
+        warnings += doubts.of_outputs(errors)
     passes.run(model, recipe.passes(ways))
     warnings += doubts.of_layers(layers, in_float32(ways), options.max_error)
     if images and not batches:
@@ -108,12 +110,16 @@ def quantize(source: Source, options: CompileOptions, passes: PassContext) -> Qu
     elif not layers:
         more = "" if chosen.weights_only else ", or a convolution"
         warnings.append(_NOTHING.format(options.precision, more))
-    applied = _applied(
-        layers, ways, {n: e for n, e in measured.in_sequence.items() if n in outputs}
-    )
     arch = load_device(options.arch, options.num_tiles, options.n_chips or 1)
     rows = tuple(_rows(model, layers, work, measured, time_shares(model, arch)))
-    return QuantizedLayers(rows, (*applied, *scores) if batches else (), tuple(warnings))
+    applied = (*_applied(layers, ways, errors), *scores) if batches else ()
+    return QuantizedLayers(rows, applied, tuple(warnings))
+
+
+def _errors_of_outputs(model: ir.Model, measured: _Measured) -> dict[str, float]:
+    """Return the relative errors of the outputs that have some."""
+    outputs = {str(value.name) for value in model.graph.outputs}
+    return {name: error for name, error in measured.in_sequence.items() if name in outputs}
 
 
 def _inputs(source: Source) -> dict[str, ir.Value]:
