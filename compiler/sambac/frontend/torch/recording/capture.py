@@ -59,6 +59,7 @@ from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .derivatives import derivatives
+from .flexible import flexible_attention
 from .known import knowing_few, recorded
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
@@ -237,6 +238,7 @@ def _without_looks() -> Iterator[None]:
         replaced(Distribution, "_validate_args", validates),
         replaced_here(torch, "from_numpy", _copied),
         replaced_here(torch.nn.Module, "_apply", _applied),
+        flexible_attention(),
         without_seeds(),
     ):
         yield
