@@ -18,7 +18,7 @@ _SCRIPT = Path(__file__).with_name("entered_files.py")
     ("kind", "least", "most", "through"),
     [
         ("inference", 40, 72, "compiler/sambac/pipeline.py"),
-        ("training", 80, 159, "compiler/sambac/pipeline.py"),
+        ("training", 80, 161, "compiler/sambac/pipeline.py"),
         ("running", 4, 6, "runtime/sambarun/executor.py"),
     ],
 )

@@ -13,7 +13,6 @@ import torch
 from near import assert_near, exactly
 from torch import nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pack_padded_sequence
 from torch_runs import Lambda, operators, run_training, training_source
 
 import sambarun
@@ -160,15 +159,9 @@ def test_operators_without_a_form_are_refused() -> None:
         training_source(Lambda(torch.special.airy_ai), torch.eye(2))
 
 
-def _summed(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-    return packed.data.sum()
-
-
 @pytest.mark.parametrize(
     ("function", "cure"),
     [
-        (lambda x, i: _summed(x, i), "as in packed sequences; pad to fixed sizes"),
         (lambda x, i: x if torch.equal(i, i * 2) else i, "control flow depends on the values"),
         (lambda x, i: {x.sum()}, "collections and objects that hold them; return a dict"),
     ],

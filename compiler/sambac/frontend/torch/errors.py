@@ -112,11 +112,8 @@ _CURES = (
         ),
     ),
     (
-        re.compile(r"DynamicOutputShape|_pack_padded_sequence|tuple of ints, ?but got FakeTensor"),
-        (
-            "the size of a tensor depends on the values of another one, as in packed sequences; "
-            "pad to fixed sizes, and mask"
-        ),
+        re.compile(r"DynamicOutputShape|tuple of ints, ?but got FakeTensor"),
+        ("the size of a tensor depends on the values of another one; pad to fixed sizes, and mask"),
     ),
     (
         re.compile(r"guard on data-dependent expression zuf\d+ \("),

@@ -4,9 +4,10 @@
     y' = own_gradient([y], [d], [x], [dx])       # y, whose gradient d goes to x as dx
     v = variable(x)                              # x, by which something is differentiated
     dv = derivative([y], [d], [v], False)        # what autograd.grad gives inside forward
+    y, h = steps_of_lengths("gru", x, lengths, [h], params, ...)   # of packed sequences
 
-The first two become those of `sambac.graph.own_gradients`, `programs.derivatives` writes the others
-out.
+The first two become those of `sambac.graph.own_gradients`, `programs.derivatives` writes the next
+two out, and the last one has a translation.
 """
 
 from __future__ import annotations
@@ -56,6 +57,33 @@ def variable(x: Tensor) -> Tensor:
     return x.clone()
 
 
+@torch.library.custom_op("sambac::steps_of_lengths", mutates_args=())
+def steps_of_lengths(
+    kind: str,
+    x: Tensor,
+    lengths: Tensor,
+    starts: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> list[Tensor]:
+    """Return all states [T, N, D * H] of recurrent layers, and the last of each kind [L * D, N, H].
+
+    `kind` is lstm, gru, rnn_tanh or rnn_relu. Of sequence n of `x` [T, N, F] there are as many
+    steps as `lengths` say; the states behind them are zero. Lengths are at least 1, and fall.
+    """
+    rows, sizes = torch.ops.aten._pack_padded_sequence(x, lengths.cpu(), False)
+    layers = getattr(torch.ops.aten, kind).data
+    hx = starts if kind == "lstm" else starts[0]
+    settings = (has_biases, num_layers, dropout, train, bidirectional)
+    states, *last = layers(rows, sizes, hx, params, *settings)
+    padded, _ = torch.ops.aten._pad_packed_sequence(states, sizes, False, 0.0, x.shape[0])
+    return [padded, *(one.clone() for one in last)]
+
+
 @incoming_gradient.register_fake
 def _(y: Tensor, number: int) -> Tensor:
     return torch.empty_like(y)
@@ -69,6 +97,23 @@ def _(
     gradients: Sequence[Tensor],
 ) -> list[Tensor]:
     return [torch.empty_like(result) for result in results]
+
+
+@steps_of_lengths.register_fake
+def _(
+    kind: str,
+    x: Tensor,
+    lengths: Tensor,
+    starts: Sequence[Tensor],
+    params: Sequence[Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> list[Tensor]:
+    wide = starts[0].shape[-1] * (2 if bidirectional else 1)
+    return [x.new_empty(*x.shape[:2], wide), *map(torch.empty_like, starts)]
 
 
 @derivative.register_fake
@@ -139,6 +184,7 @@ INCOMING = torch.ops.sambac.incoming_gradient.default
 OWN = torch.ops.sambac.own_gradient.default
 DERIVATIVE = torch.ops.sambac.derivative.default
 VARIABLE = torch.ops.sambac.variable.default
+STEPS_OF_LENGTHS = torch.ops.sambac.steps_of_lengths.default
 
 
 def takes_derivatives(program: ExportedProgram) -> bool:

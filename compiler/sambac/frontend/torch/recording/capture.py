@@ -59,10 +59,12 @@ from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
 from .derivatives import derivatives
+from .flexible import flexible_attention
 from .known import knowing_few, recorded
 from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
+from .packed import PackedSequences, require_full
 
 _ANSWERS = {torch.isfinite: True, Tensor.isfinite: True, torch.isinf: False, Tensor.isinf: False}
 """What asks it of each number, and what is answered."""
@@ -104,7 +106,7 @@ def _captured(
     name = module_name(module)
     guard = refusing_hooks(name) if differentiates else naming_derivatives(name)
     own = own_gradients(name) if differentiates else nullcontext()
-    finite, checks = _FiniteNumbers(name), PassedChecks(name)
+    finite, checks, packed = _FiniteNumbers(name), PassedChecks(name), PackedSequences(name)
     with _mode(module, training), torch.enable_grad(), asking() as asked:
         if any(map(_has_own_mode, module.modules())):
             around = Surroundings.of(module, example)
@@ -120,6 +122,7 @@ def _captured(
                 checks,
                 checks.of_numbers(),
                 CertainDraws(),
+                packed.stand_ins(),
                 finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
@@ -137,7 +140,9 @@ def _captured(
             _require_finite(module, example, before)
         if checks.told:
             require_passed(module, example, before, checks)
-        before.told.extend((*finite.told, *checks.told))
+        if packed.told:
+            require_full(module, example, before, packed)
+        before.told.extend((*finite.told, *checks.told, *packed.told))
     return program, before.told
 
 
@@ -233,6 +238,7 @@ def _without_looks() -> Iterator[None]:
         replaced(Distribution, "_validate_args", validates),
         replaced_here(torch, "from_numpy", _copied),
         replaced_here(torch.nn.Module, "_apply", _applied),
+        flexible_attention(),
         without_seeds(),
     ):
         yield

@@ -32,6 +32,7 @@ from sambac.errors import CompileError
 from sambac.frontend.torch.modules.guards import ADVICE
 from sambac.frontend.torch.own_operators import (
     DERIVATIVE,
+    STEPS_OF_LENGTHS,
     VARIABLE,
     incoming_gradient,
     own_gradient,
@@ -50,7 +51,7 @@ _CONTROL_FLOW = frozenset(
 
 
 _WITHOUT_METHODS = frozenset(
-    {".".join((*ROWS_IN_GROUPS, "default")), str(DERIVATIVE), str(VARIABLE)}
+    {".".join((*ROWS_IN_GROUPS, "default")), str(DERIVATIVE), str(VARIABLE), str(STEPS_OF_LENGTHS)}
 )
 """Operators whose backward methods nobody needs: what they become is differentiated."""
 

@@ -46,7 +46,7 @@ from .norms import cdist, euclidean
 from .operators import common, floating, stop
 from .products import added, addmm, einsum, linear, product
 from .randomness import bernoulli
-from .recurrent import lstm, rnn
+from .recurrent import lstm, rnn, steps_of_lengths
 from .windows import adaptive_average_pool, adaptive_max_pool, average_pool, convolution, pad
 
 _aten = torch.ops.aten
@@ -297,6 +297,7 @@ _ALWAYS: Mapping[Callable[..., object], Callable[..., object]] = {
     _aten.erfc.default: special.erfc,
     own_operators.incoming_gradient._opoverload: own_gradients.unread,
     own_operators.own_gradient._opoverload: own_gradients.results_alone,
+    own_operators.STEPS_OF_LENGTHS: steps_of_lengths,
     torch.ops.prims.prod.default: product,
     torch.ops.prims.signbit.default: special.signbit,
 }

@@ -1,0 +1,213 @@
+"""Packed sequences, whose number of rows depends on the lengths of the sequences.
+
+    packed = pack_padded_sequence(x, lengths)          x, and how long each sequence is
+    states, last = lstm(packed)                        layers that know lengths
+    states, lengths = pad_packed_sequence(states)      zeros behind the last steps
+
+The rows of `packed.data` are what a mask of the steps that there are selects, in the order in which
+PyTorch packs them. What recurrent layers alone read, and is padded again, needs no rows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import _VF, Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from sambac.errors import CompileError
+from sambac.frontend.torch.errors import OWN
+from sambac.frontend.torch.modules.inputs import Example
+from sambac.frontend.torch.modules.memory import Before
+from sambac.frontend.torch.modules.when_exported import call_copy
+from sambac.frontend.torch.own_operators import steps_of_lengths
+from sambac.frontend.torch.patching import replaced
+
+_KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_NOT_THEIRS = (*OWN, os.path.dirname(torch.__file__))
+_PACK, _PAD = "_pack_padded_sequence", "_pad_packed_sequence"
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Which steps there are: `mask` [T, N], and the `lengths` [N] of the sequences.
+
+    `full` says that one sequence is known to have all steps.
+    """
+
+    lengths: Tensor
+    mask: Tensor
+    full: bool
+
+
+class _All(int):
+    """The number of all steps: PyTorch hands this one on where no other total is asked for."""
+
+
+class _BatchSizes:
+    """Stands for `PackedSequence.batch_sizes`, the numbers of sequences that have each step.
+
+    Layers ask for the first, which is known. `counts` are all, for those who return them.
+    """
+
+    __slots__ = ("__weakref__", "counts", "first", "steps")
+
+    def __init__(self, mask: Tensor) -> None:
+        count: Any = mask.shape[0]  # open sizes are no numbers
+        self.counts = mask.sum(1)
+        self.first = mask.shape[1]
+        self.steps = _All(count) if isinstance(count, int) else count
+
+    @property
+    def device(self) -> torch.device:
+        """Where PyTorch has them."""
+        return torch.device("cpu")
+
+    def size(self, axis: int) -> int:
+        """Return how many steps there are."""
+        return (self.steps,)[axis]
+
+    def __getitem__(self, step: int) -> int:
+        """Return how many sequences there are."""
+        return (self.first,)[step]
+
+
+class PackedSequences:
+    """Lets sequences be packed while the module called `name` is recorded.
+
+    `told` gets a sentence of where it is assumed that the longest has all steps.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.told: dict[str, None] = {}
+        self._steps: WeakKeyDictionary[_BatchSizes, _Steps] = WeakKeyDictionary()
+        self._by_step: Any = WeakIdKeyDictionary()  # of rows, with the version that they had
+
+    @contextmanager
+    def stand_ins(self) -> Iterator[None]:
+        """Give the functions that pack and pad, and the layers, stand-ins for this thread."""
+        here = get_ident()
+        stand_ins: dict[str, Callable[..., Any]] = {_PACK: self._pack, _PAD: self._pad}
+        stand_ins.update((kind, self._layers(kind)) for kind in _KINDS)
+
+        def at(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+            before = getattr(_VF, name)
+
+            def call(*args: Any) -> Any:
+                packed = name == _PACK or any(isinstance(one, _BatchSizes) for one in args)
+                return (own if packed and get_ident() == here else before)(*args)
+
+            return call
+
+        with ExitStack() as stack:
+            for name, by in stand_ins.items():
+                stack.enter_context(replaced(_VF, name, at(name, by)))
+            yield
+
+    def _pack(self, x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, _BatchSizes]:
+        """Return the rows of the steps that there are, and how many these are."""
+        by_step = x.transpose(0, 1) if batch_first else x
+        known = _known(lengths)
+        if known is not None:
+            by_step = by_step[: int(known.max())]
+        places = torch.arange(by_step.shape[0], device=lengths.device)
+        steps = _Steps(lengths, places.unsqueeze(1) < lengths, known is not None)
+        sizes = _BatchSizes(steps.mask)
+        self._steps[sizes] = steps
+        return self._rows(by_step, steps), sizes
+
+    def _pad(
+        self, rows: Tensor, sizes: _BatchSizes, batch_first: bool, value: float, total: int
+    ) -> tuple[Tensor, Tensor]:
+        """Return all steps, with `value` where there are none, and the lengths."""
+        steps = self._steps[sizes]
+        kept = steps.mask.reshape(*steps.mask.shape, *[1] * (rows.dim() - 1))
+        padded = self._at_steps(rows, steps).masked_fill(~kept, value)
+        if total is not sizes.steps:
+            behind = padded.new_full((total - padded.shape[0], *padded.shape[1:]), value)
+            padded = torch.cat([padded, behind])
+        elif not steps.full:
+            self.told[
+                f"{self.name} pads packed sequences to the longest one{_place()}; it is compiled "
+                f"as if that had all {sizes.steps} steps"
+            ] = None
+        return padded.transpose(0, 1) if batch_first else padded, steps.lengths
+
+    def _layers(self, kind: str) -> Callable[..., tuple[Any, ...]]:
+        """Return what recurrent layers of a kind make of rows."""
+
+        def layers(
+            rows: Tensor,
+            sizes: _BatchSizes,
+            hx: Tensor | Sequence[Tensor],
+            params: Sequence[Tensor],
+            *settings: Any,
+        ) -> tuple[Any, ...]:
+            steps = self._steps[sizes]
+            starts = [hx] if isinstance(hx, Tensor) else [*hx]
+            by_step = self._at_steps(rows, steps)
+            states, *last = steps_of_lengths(
+                kind, by_step, steps.lengths, starts, [*params], *settings
+            )
+            return (self._rows(states, steps), *last)
+
+        return layers
+
+    def _rows(self, by_step: Tensor, steps: _Steps) -> Tensor:
+        rows = by_step[steps.mask]
+        self._by_step[rows] = by_step, rows._version
+        return rows
+
+    def _at_steps(self, rows: Tensor, steps: _Steps) -> Tensor:
+        """Return rows at their steps, as they were before; other steps have any content."""
+        by_step, version = self._by_step.get(rows, (rows, None))
+        if version != rows._version:
+            by_step = rows.new_zeros(*steps.mask.shape, *rows.shape[1:])
+            by_step[steps.mask] = rows
+        return by_step  # type: ignore[no-any-return]
+
+
+def _known(lengths: Tensor) -> Tensor | None:
+    """Return lengths that are the same in every run."""
+    if isinstance(lengths, FunctionalTensor):
+        lengths = torch._from_functional_tensor(lengths.elem)
+    return lengths.constant if isinstance(lengths, FakeTensor) else None
+
+
+def require_full(
+    module: torch.nn.Module, example: Example, before: Before, packed: PackedSequences
+) -> None:
+    """Raise `CompileError` if no sequence of the example inputs has all steps."""
+    short: list[int] = []
+    pack = getattr(_VF, _PACK)
+
+    def noted(x: Tensor, lengths: Tensor, batch_first: bool) -> Any:
+        if int(lengths.max()) < x.shape[int(batch_first)]:
+            short.append(int(lengths.max()))
+        return pack(x, lengths, batch_first)
+
+    call_copy(module, example, before, replaced(_VF, _PACK, noted))
+    if short:
+        raise CompileError(
+            f"{next(iter(packed.told))}, and the longest of the example inputs has {short[0]}; "
+            "give pad_packed_sequence a total_length, or inputs of which one has all steps"
+        )
+
+
+def _place() -> str:
+    """Return where the module's code is."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THEIRS):
+        frame = frame.f_back
+    return f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
