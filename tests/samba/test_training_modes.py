@@ -89,6 +89,9 @@ def test_a_rate_that_a_pef_was_compiled_without_is_told(tmp_path) -> None:
         utils.trace_graph(model, batch(), None, pef=pef)
         model = classifier(0.0)
         utils.trace_graph(model, batch(), sgd(model), pef=pef)
+
+
+def test_a_rate_of_a_dropout_that_is_off_is_none(tmp_path) -> None:
     off = classifier(0.0)
     off.dropout.eval()
     own = _compiled(tmp_path, off)
