@@ -142,7 +142,7 @@ class Namespace(Generic[T]):
         self._tensors: dict[str, dict[T, None]] = {}
         self._members: dict[str, dict[T, None]] = {}
         self._qualified: dict[str, dict[T, None]] = {}
-        self._graphs: dict[str, tuple[str, str]] = {}
+        self._splits: dict[str, dict[tuple[str, str], dict[T, None]]] = {}
         for name, tensor in tensors:
             self._tensors.setdefault(name, {})[tensor] = None
         for callers, name, tensor in members:
@@ -155,7 +155,8 @@ class Namespace(Generic[T]):
         for caller in callers:
             full = f"{caller}.{name}"
             self._qualified.setdefault(full, {})[tensor] = None
-            self._graphs.setdefault(full, (caller, name))
+            split = self._splits.setdefault(full, {})
+            split.setdefault((caller, name), {})[tensor] = None
 
     def find(self, name: str) -> tuple[T, ...]:
         """Return what `name` means: nothing if it is unknown, several if several graphs have it.
@@ -166,17 +167,28 @@ class Namespace(Generic[T]):
         full = self._qualified.get(name, {})
         plain = {**own, **each}
         if full and plain and self._distinct(full) != self._distinct(plain):
-            graph, inner = self._graphs[name]
+            graph, inner = next(iter(self._splits[name]))
             raise AmbiguousNameError(
                 f"'{name}' may be the tensor of that name, or '{inner}' of graph '{graph}'; give "
                 f"the graph another name"
             )
+        self._require_one_split(name)
         if each and not self._distinct(own) <= self._distinct(each):
             raise AmbiguousNameError(
                 f"'{name}' may be a tensor inside of a graph, or an input or output; put the name "
                 f"of its graph in front of the latter"
             )
         return tuple({**plain, **full})
+
+    def _require_one_split(self, name: str) -> None:
+        """Raise `AmbiguousNameError` where `a.b.x` is `b.x` of graph `a`, and `x` of `a.b`."""
+        splits = self._splits.get(name, {})
+        if len(splits) > 1 and len({frozenset(self._distinct(of)) for of in splits.values()}) > 1:
+            (graph, inner), (other, its), *_ = splits
+            raise AmbiguousNameError(
+                f"'{name}' may be '{inner}' of graph '{graph}', or '{its}' of graph '{other}'; "
+                f"give one of the graphs another name"
+            )
 
     def find_owner(self, name: str) -> tuple[T, ...]:
         """Return what `name` means, and whose it is if it means what belongs to something."""

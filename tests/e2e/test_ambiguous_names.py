@@ -101,6 +101,36 @@ def test_the_name_of_a_graph_may_stand_in_front(name: str, moved: str, beside: i
     np.testing.assert_array_equal(content, np.full((3, 3), 2 if "second" in name else 1, "f"))
 
 
+def renamed(**names: str) -> onnx.ModelProto:
+    """Return `product`, whose tensors have other names."""
+    model = product("weight")
+    (node,), graph = model.graph.node, model.graph
+    for of in (node.input, node.output):
+        of[:] = [names.get(name, name) for name in of]
+    for value in (*graph.input, *graph.output):
+        value.name = names.get(value.name, value.name)
+    return model
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_name_may_not_be_taken_apart_in_two_ways(turned: bool) -> None:
+    """`a.b.x` is `b.x` of one graph, and `x` of the other."""
+    found = [GraphSource("a", renamed(x="b.x")), GraphSource("a.b", product("weight"))]
+    sources = found[::-1] if turned else found
+    words = r"'a.b.x' may be '(b\.)?x' of graph 'a(\.b)?', or '(b\.)?x' of graph 'a(\.b)?'"
+    for options in (
+        {"options": CompileOptions(memory={"a.b.x": "DDR"})},
+        {"shared": {"a.b.x": "r"}},
+    ):
+        with pytest.raises(CompileError, match=words):
+            sambac.compile_graphs(sources, **options)  # type: ignore[arg-type]
+    program = sambac.compile_graphs(sources)
+    with pytest.raises(PefError, match=words):
+        explain(program, "a.b.x")
+    with sambarun.load(program) as executable, pytest.raises(sambarun.RunError, match=words):
+        executable.write({"a.b.x": np.ones((3, 3), "f")})
+
+
 def test_what_is_inside_of_several_graphs_is_named_by_its_graph() -> None:
     with pytest.raises(CompileError, match=r"'weight' is a tensor of several graphs \('second.w"):
         sambac.compile_graphs(SAME_NAME, CompileOptions(memory={"weight": "DDR"}))

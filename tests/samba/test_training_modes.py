@@ -79,6 +79,27 @@ def test_modes_that_a_pef_has_otherwise_are_told(pef: str, tmp_path) -> None:
         utils.trace_graph(model, batch(), sgd(model), pef=own)
 
 
+def test_a_rate_that_a_pef_was_compiled_without_is_told(tmp_path) -> None:
+    pef = _compiled(tmp_path, classifier(0.0))
+    model = classifier(0.9)
+    words = r"other settings of modules: dropout\.p is 0\.9 in the model, 0 in it"
+    with pytest.warns(UserWarning, match=words):
+        utils.trace_graph(model, batch(), sgd(model), pef=pef)
+    with _silence():  # what evaluates has none, nor have those that are off
+        utils.trace_graph(model, batch(), None, pef=pef)
+        model = classifier(0.0)
+        utils.trace_graph(model, batch(), sgd(model), pef=pef)
+
+
+def test_a_rate_of_a_dropout_that_is_off_is_none(tmp_path) -> None:
+    off = classifier(0.0)
+    off.dropout.eval()
+    own = _compiled(tmp_path, off)
+    off.dropout.p = 0.9
+    with _silence():
+        utils.trace_graph(off, batch(), sgd(off), pef=own)
+
+
 def test_statistics_that_are_frozen_when_compiled_stay(tmp_path) -> None:
     model = classifier(0.0)
     model.norm.eval()

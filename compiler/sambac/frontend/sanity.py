@@ -258,7 +258,8 @@ _LEAST: Mapping[tuple[str, str, str], int] = {
     ("", "GatherND", "batch_dims"): 0,
     **{("", op_type, name): 1 for op_type, names in _COUNTS.items() for name in names},
 }
-# Counts are kept in 32 bits in places, where 2**62 is 0; squares of block sizes in 64.
+# Counts are kept in 32 bits in places, where 2**62 is 0; squares of block sizes in 64. The parts of
+# a split are counted out one by one, until memory ends.
 _MOST: Mapping[tuple[str, str, str], int] = {
     ("", op_type, name): 2**31 - 1
     for op_type, names in {
@@ -267,7 +268,7 @@ _MOST: Mapping[tuple[str, str, str], int] = {
         "SpaceToDepth": ("blocksize",),
     }.items()
     for name in names
-}
+} | {("", "Split", "num_outputs"): 1 << 20}
 # Libraries keep axes in 32 bits; no tensor has that many.
 _AXES = range(-(2**31), 2**31)
 # onnxruntime takes any other word for the first one, gradients know no others.

@@ -33,7 +33,7 @@ def tell_other_settings(
     """Warn of settings `now` of `model`, which `trains` or not, that the PEF has otherwise.
 
     `graph` is what a program of several graphs calls the model, else empty. Rates of `nn.Dropout`
-    are hyperparameters, which are told of as such.
+    are hyperparameters, which are told of as such, but for those of 0, which a program has not.
     """
     recorded = application_of(device.program).get(SETTINGS)
     compiled = recorded.get(graph) if isinstance(recorded, dict) else None
@@ -45,6 +45,8 @@ def tell_other_settings(
         for kind, rate in _RATES.items()
         if isinstance(part, kind) and (kind is _DropoutNd or not device.host.trains)
     }
+    if trains:
+        rates -= set(_left_out(compiled, now))
     if not device.host.trains:
         rates |= {(p, rate) for p, part in model.named_modules() for rate in own_rates(type(part))}
     other = [f"{path} is in the model alone" for path in now if path not in compiled]
@@ -63,6 +65,14 @@ def tell_other_settings(
             f"{device.path} was compiled with other settings of modules: {listed(other, 3, '; ')}. "
             f"Runs compute with its own; compile it again"
         )
+
+
+def _left_out(compiled: Settings, now: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the rates that were 0 when `compiled`, of dropouts that are on in both models."""
+    for path, own in now.items():
+        known = compiled.get(path, {})
+        if known.get("p") == 0 and known.get(MODE) and own.get(MODE):
+            yield path, "p"
 
 
 def _same(compiled: object, value: object) -> bool:

@@ -30,6 +30,7 @@ from sambac.passes.legalize.names_and_order import UniqueNames
         ("Attention", {"q_num_heads": 1, "kv_num_heads": 2**62}),
         ("DepthToSpace", {"blocksize": 2**32}),
         ("SpaceToDepth", {"blocksize": 2**62}),
+        ("Split", {"num_outputs": 2**31}),
     ],
 )
 def test_counts_out_of_range(op: str, attributes: dict[str, Any]) -> None:
