@@ -65,6 +65,12 @@ def compare(a: Facts, b: Facts) -> Iterator[Difference]:
             else:
                 yield Difference(part, name, "", "present", None)
         yield from (Difference(part, x, "", None, "present") for x in others if x not in items)
+        if part == "graphs":  # the first one is what runs unless another is named
+            orders = [
+                [name for name in one if name in items.keys() & others] for one in (items, others)
+            ]
+            if orders[0] != orders[1]:
+                yield Difference(part, "", "order", *orders)
 
 
 def _fields(part: str, name: str, a: _Leaves, b: _Leaves) -> Iterator[Difference]:

@@ -203,6 +203,16 @@ def test_a_row_that_moved_is_no_change() -> None:
     assert told(program, shifted) == [Difference("symbols", "new", "", None, "present")]
 
 
+def test_another_order_of_graphs_is_told() -> None:
+    """The first graph is what runs, unless another is named."""
+    for program in PROGRAMS.values():
+        names = [graph.name for graph in program.graphs]
+        found = told(program, replace(program, graphs=program.graphs[::-1]))
+        turned = [Difference("graphs", "", "order", names, names[::-1])]
+        assert found == (turned if len(names) > 1 else [])
+    assert any(len(program.graphs) > 1 for program in PROGRAMS.values())
+
+
 def test_a_host_variant_and_its_content_are_told() -> None:
     """The second program of a section is compared as the first is."""
     program = format_0_1()
