@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime as ort
 import pytest
-from passed_over import wrongly_passed_over
+from passed_over import unsaid_changes, wrongly_passed_over
 
 from sambac.options import CompileOptions
 from sambac.passes.base import Pass
@@ -170,6 +170,14 @@ def test_a_pass_that_is_passed_over_would_change_nothing(path: Path) -> None:
     for text in filter(None, (case.model, case.expected)):
         for make in PASSES.values():
             assert list(wrongly_passed_over(read_model(text), (make(),))) == []
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_pass_says_whether_it_has_changed_anything(path: Path) -> None:
+    case = parse(path.read_text(encoding="utf-8"))
+    for text in filter(None, (case.model, case.expected)):
+        for name, make in PASSES.items():
+            assert not unsaid_changes(read_model(text), make()), name
 
 
 @pytest.mark.parametrize("name", sorted({step.name for step in REWRITING}))

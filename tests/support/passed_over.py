@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from sambac.errors import CompileError
 from sambac.passes.base import Pass
-from sambac.passes.runner import concerns, operators_in
+from sambac.passes.runner import Contents
 
 
 def wrongly_passed_over(model: ir.Model, passes: Sequence[Pass]) -> Iterator[str]:
@@ -20,7 +20,7 @@ def wrongly_passed_over(model: ir.Model, passes: Sequence[Pass]) -> Iterator[str
     """
 
     def concerned_by(step: Pass) -> bool:
-        return concerns(step, model, operators_in(model))
+        return Contents(model).concern(step)
 
     for concerned, group in groupby(passes, concerned_by):
         before = None if concerned else _content(model)
@@ -32,6 +32,15 @@ def wrongly_passed_over(model: ir.Model, passes: Sequence[Pass]) -> Iterator[str
             return
         if before is not None and (modified or before != _content(model)):
             yield from modified or run
+
+
+def unsaid_changes(model: ir.Model, step: Pass) -> bool:
+    """Tell whether `step` changes `model`, in place, and says that it has not."""
+    before = _content(model)
+    try:
+        return not step(model).modified and before != _content(model)
+    except CompileError:
+        return False
 
 
 def _noted(steps: Iterable[Pass], names: list[str]) -> Iterator[Pass]:

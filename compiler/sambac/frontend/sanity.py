@@ -19,7 +19,8 @@ from pef.wording import listed
 from sambac.errors import CompileError
 from sambac.graph.constants import has_element_type
 from sambac.graph.nodes import Holder, all_nodes, all_tensors, input_at
-from sambac.kernels.registry import schema, why_run_kills
+from sambac.kernels.failures import why_run_kills
+from sambac.kernels.registry import schema
 
 from .scopes import hidden
 

@@ -207,9 +207,10 @@ def first_unmade(graph: ir.Graph, known: set[ir.Value] | None = None) -> str | N
     known.update(graph.initializers.values())
     problem = None
     for node in graph:
-        problem = _unmade_by(node, known)
-        if problem is not None:
-            break
+        if node.attributes or not known.issuperset(node.inputs):
+            problem = _unmade_by(node, known)
+            if problem is not None:
+                break
         known.update(node.outputs)
     else:
         problem = next(

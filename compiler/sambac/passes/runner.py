@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import onnx
@@ -76,38 +76,51 @@ class PassContext:
     def run(self, model: ir.Model, passes: Sequence[Pass], *, legal_from: int = 0) -> None:
         """Run `passes` over `model`, in place.
 
-        A pass that concerns nothing in the model is passed over. After pass number `legal_from`
-        and every later one the graph has to be in legal form; the passes before it are those that
-        establish it. Raises `InternalError` naming the pass that broke the form.
+        A pass that concerns nothing in the model is passed over. After pass number `legal_from`,
+        and every later one that changes it, the graph has to be in legal form; the passes before it
+        are those that establish it. Raises `InternalError` naming the pass that broke the form.
         """
-        operators = operators_in(model)
+        contents = Contents(model)
         for number, step in enumerate(passes):
             begin = time.perf_counter()
-            runs = concerns(step, model, operators)
-            if runs:
-                step(model)
+            changed = contents.concern(step) and step(model).modified
             seconds = time.perf_counter() - begin
             for observe in self.observers:
                 observe(step.name, model, seconds)
-            if number == legal_from or (runs and number > legal_from):
+            if number == legal_from or (changed and number > legal_from):
                 problems = check_legal(model)
                 if problems:
                     raise InternalError(f"after the pass {step.name}: {problems[0]}")
-            if runs:
-                operators = operators_in(model)
+            if changed:
+                contents = Contents(model)
 
 
-def concerns(step: Pass, model: ir.Model, operators: AbstractSet[str]) -> bool:
-    """Tell whether `step` may change or refuse `model`, whose operators are of these types."""
-    if step.operators is None or not step.operators.isdisjoint(operators):
-        return True
-    return any(_HAS[what](model) for what in step.operators & _HAS.keys())
+class Contents:
+    """What a model has that passes concern, each found when it is first asked for.
 
+    It holds for as long as the model does not change.
+    """
 
-def operators_in(model: ir.Model) -> frozenset[str]:
-    """Return the types of operators that `model` has, in subgraphs and functions too."""
-    bodies = (model.graph, *model.functions.values())
-    return frozenset(node.op_type for body in bodies for node in all_nodes(body))
+    def __init__(self, model: ir.Model) -> None:
+        self._model = model
+        self._has: dict[str, bool] = {}
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """The types of its operators, in subgraphs and functions too."""
+        bodies = (self._model.graph, *self._model.functions.values())
+        return frozenset(node.op_type for body in bodies for node in all_nodes(body))
+
+    def concern(self, step: Pass) -> bool:
+        """Tell whether `step` may change or refuse the model."""
+        if step.operators is None or not step.operators.isdisjoint(self.operators):
+            return True
+        return any(map(self._found, step.operators & _HAS.keys()))
+
+    def _found(self, what: str) -> bool:
+        if what not in self._has:
+            self._has[what] = _HAS[what](self._model)
+        return self._has[what]
 
 
 def _has_functions(model: ir.Model) -> bool:

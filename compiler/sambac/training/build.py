@@ -42,7 +42,7 @@ from sambac.passes.pipelines import (
     LOWER_KEPT,
     WHOLE_FOR_GRADIENTS,
 )
-from sambac.passes.runner import PassContext, operators_in
+from sambac.passes.runner import Contents, PassContext
 
 from .backward import (
     Ends,
@@ -93,7 +93,7 @@ def build_step(
     losses, public, evaluated = _losses(source, model, evaluation, options)
     ends = Ends(trainable.trained, check_ends(model, options.input_grads, trainable.states))
     wanted = check_starts(model, options.backward_from, public)
-    masks = take_masks(model) if "Dropout" in operators_in(model) else Masks()
+    masks = take_masks(model) if "Dropout" in Contents(model).operators else Masks()
     passes.run(model, BEFORE_GRADIENTS)
     started = reached(model, wanted, public, ends)
     starts = {name: public[name] for name in dict.fromkeys((*losses, *started))}

@@ -20,7 +20,7 @@ from sambac.passes.base import (
     Pass,
 )
 from sambac.passes.legalize.check_kernels import CheckKernels
-from sambac.passes.runner import PassContext, concerns, operators_in
+from sambac.passes.runner import Contents, PassContext
 
 RELU = """<ir_version: 8, opset_import: ["" : 17]>
 net (float[2] x) => (float[2] y) { y = Relu (x) }"""
@@ -81,9 +81,9 @@ class Breaking(Pass):
 
 
 def test_a_model_has_the_operators_of_its_branches_and_functions() -> None:
-    assert operators_in(ir.from_onnx_text(RELU)) == {"Relu"}
-    assert operators_in(ir.from_onnx_text(BRANCHES)) == {"If", "Exp", "Neg"}
-    assert operators_in(ir.from_onnx_text(CALLING)) == {"twice", "Add"}
+    assert Contents(ir.from_onnx_text(RELU)).operators == {"Relu"}
+    assert Contents(ir.from_onnx_text(BRANCHES)).operators == {"If", "Exp", "Neg"}
+    assert Contents(ir.from_onnx_text(CALLING)).operators == {"twice", "Add"}
 
 
 @pytest.mark.parametrize("what", HAVING)
@@ -93,14 +93,14 @@ def test_a_pass_concerns_what_a_model_has(what: str) -> None:
         operators: ClassVar[frozenset[str] | None] = frozenset({what})
 
     step, relu, having = OnThat("", ""), ir.from_onnx_text(RELU), ir.from_onnx_text(HAVING[what])
-    assert not concerns(step, relu, operators_in(relu))
-    assert concerns(step, having, operators_in(having))
+    assert not Contents(relu).concern(step)
+    assert Contents(having).concern(step)
 
 
 def test_a_value_without_a_type_may_be_of_an_operator_without_a_kernel() -> None:
     model = ir.from_onnx_text(RELU)
     model.graph.node(0).outputs[0].type = None
-    assert concerns(CheckKernels(), model, operators_in(model))
+    assert Contents(model).concern(CheckKernels())
 
 
 def test_a_pass_runs_once_what_concerns_it_is_there(legalized: Callable[[str], ir.Model]) -> None:

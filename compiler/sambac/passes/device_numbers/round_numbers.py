@@ -102,14 +102,13 @@ class RoundNumbers(Pass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Insert the operators in `model`, subgraphs included."""
-        before = _size(model)
         matched = MatchedRules(self.rules)
         expand_products(model, matched)
         if any(map(needs_sizes, self.rules)):
             for step in _SIZES:
                 step(model)
         _Rounding(Editor(model), matched, self.scope(model), self.weights).run(model.graph)
-        return ir.passes.PassResult(model, modified=before != _size(model))
+        return ir.passes.PassResult(model, modified=True)
 
     def scope(self, model: ir.Model) -> NumberScope:
         """Return which operators of `model` are concerned."""
@@ -145,10 +144,6 @@ class RoundNumbers(Pass):
 def _tensors(graph: ir.Graph) -> list[ir.Value]:
     """Return the inputs and constants of `graph` that may be rounded."""
     return [value for value in (*graph.inputs, *graph.initializers.values()) if is_float32(value)]
-
-
-def _size(model: ir.Model) -> tuple[int, int]:
-    return sum(1 for _ in all_nodes(model.graph)), len(model.graph.initializers)
 
 
 @dataclass

@@ -15,8 +15,9 @@ from sambac.graph.nodes import all_nodes
 from sambac.graph.origins import place_of
 from sambac.graph.protos import skeleton
 from sambac.graph.value_types import value_info
+from sambac.kernels.failures import why_run_fails
 from sambac.kernels.probe import RefusedError, open_session
-from sambac.kernels.registry import KernelCall, mixes_types, why_not_runnable, why_run_fails
+from sambac.kernels.registry import KernelCall, mixes_types, why_not_runnable
 from sambac.passes.base import WITHOUT_KERNEL, Pass
 
 _MAX_NODES = 10

@@ -115,7 +115,7 @@ def own_outputs(walk: Walk) -> Iterator[str]:
     for value in walk.model.graph.outputs:
         if value.is_initializer() and value.dtype == ir.DataType.STRING:
             yield f"the output '{value.name}' is a constant string"
-    for node in walk.nodes:
+    for node in (each for each in walk.nodes if each.attributes):
         for graph in subgraphs(node):
             own = set(own_values(graph))
             if node.domain == "" and node.op_type == "Scan":

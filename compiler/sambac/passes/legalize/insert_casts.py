@@ -27,7 +27,8 @@ from sambac.graph.editor import Editor
 from sambac.graph.nodes import all_nodes, is_calm, is_stop, subgraphs
 from sambac.graph.origins import note_host_cast
 from sambac.graph.value_types import parse
-from sambac.kernels.registry import KernelCall, why_not_runnable, why_type_fails
+from sambac.kernels.failures import why_type_fails
+from sambac.kernels.registry import KernelCall, why_not_runnable
 from sambac.kernels.widening import Widening, widenings
 from sambac.passes.base import WITHOUT_KERNEL, Pass
 from sambac.passes.rewriting import Rule, RulePass
