@@ -16,7 +16,7 @@ from typing import ClassVar
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
-from sambac.graph.nodes import all_nodes, own_values
+from sambac.graph.nodes import all_graphs, all_nodes, own_values
 from sambac.passes.base import Pass
 
 
@@ -32,7 +32,7 @@ class EliminateDeadCode(Pass):
         while _forget_removed(model):
             modified |= RemoveUnusedNodesPass()(model).modified
         _keep_limits(model)
-        for graph in model.graphs():
+        for graph in all_graphs(model.graph):
             kept = {*graph.outputs, *graph.inputs}
             for value in tuple(graph.initializers.values()):
                 if not value.uses() and value not in kept:
@@ -56,13 +56,13 @@ def _forget_removed(model: ir.Model) -> bool:
 
     They keep counting as readers of what the graphs around them make.
     """
-    present = set(all_nodes(model.graph))
+    present = set(all_graphs(model.graph))
     removed = {
         reader
-        for graph in model.graphs()
+        for graph in present
         for value in own_values(graph)
         for reader, _ in value.uses()
-        if reader not in present
+        if reader.graph not in present
     }
     for reader in removed:
         for index in range(len(reader.inputs)):
