@@ -169,3 +169,15 @@ def test_derivatives_of_loops_that_train(train: bool) -> None:
         return
     found = run_training(training_source(module, _X), _X)["output"]
     assert_near(found, exactly(module)(exactly(_X)).detach().numpy())
+
+
+def test_a_loop_without_gradients_has_none() -> None:
+    def scaled(cell: _Cell, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            size = _scanned(cell, x)
+        return size * (x @ cell.w).square().mean()
+
+    module = _Cell(scaled)
+    found = training_source(module, _X).model.graph
+    stopped = stops(training_source(module, _X).model)
+    assert found and stopped
