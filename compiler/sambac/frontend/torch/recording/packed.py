@@ -155,7 +155,8 @@ class PackedSequences:
     def _steps_there(self, count: Any, lengths: Tensor, *, full: bool) -> _Steps:
         """Return which of `count` steps there are: the same mask for all tensors of `lengths`."""
         state = str(count), get_proxy_mode(), lengths._version
-        steps, before = self._of_lengths.get(lengths, (None, None))
+        found: tuple[_Steps | None, object] = self._of_lengths.get(lengths, (None, None))
+        steps, before = found
         if steps is None or before != state:
             places = torch.arange(count, device=lengths.device)
             # A copy, as the module may write to its lengths.

@@ -42,6 +42,7 @@ def _first_operator(
 def _put_back(node: fx.Node) -> fx.GraphModule | None:
     """Replace the call of a submodule by its operators; other submodules keep what they have."""
     module = node.graph.owning_module
+    assert module is not None
     with replaced(module, "delete_all_unused_submodules", _nothing):
         found = node_inline_(node)
     module.delete_submodule(str(node.target))

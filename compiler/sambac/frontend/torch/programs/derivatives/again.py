@@ -25,7 +25,7 @@ def arguments(node: fx.Node) -> Any:
 
 
 def differentiated(node: fx.Node) -> Sequence[fx.Node]:
-    """Return what gradients of a node go to: not to how a function with a method of its own works."""
+    """Return what gradients of a node go to: not to what an own backward method leaves out."""
     if node.target is not OWN:
         return node.all_input_nodes
     _, _, sources, _ = arguments(node)
