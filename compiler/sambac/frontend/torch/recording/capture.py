@@ -52,7 +52,13 @@ from sambac.frontend.torch.modules.memory import Before, Surroundings, Told, cal
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.own_operators import takes_derivatives
-from sambac.frontend.torch.patching import OwnValue, quiet, replaced, replaced_here
+from sambac.frontend.torch.patching import (
+    OwnValue,
+    quiet,
+    regions_of_bodies,
+    replaced,
+    replaced_here,
+)
 from sambac.frontend.torch.states import stand_ins
 
 from .alignment import SelectedTargets, twice_differentiable
@@ -66,7 +72,6 @@ from .losses import gaussian_nll_loss, multi_margin_loss
 from .minima import decided_minima
 from .own_gradients import own_gradients
 from .packed import PackedSequences, require_full
-from .switches import regions_of_bodies
 
 _ANSWERS = {torch.isfinite: True, Tensor.isfinite: True, torch.isinf: False, Tensor.isinf: False}
 """What asks it of each number, and what is answered."""
