@@ -98,7 +98,8 @@ def copy_constants_inside(
             read = {name for other in inner.node for name in other.input}
             copied = sorted((read - own) & constants.keys())
             inner.initializer.extend(constants[name] for name in copied)
-            copy_constants_inside(inner, constants)
+            seen = {name: one for name, one in constants.items() if name not in own}
+            copy_constants_inside(inner, seen)
 
 
 def rename_graph(graph: onnx.GraphProto, renamed: Callable[[str], str]) -> None:

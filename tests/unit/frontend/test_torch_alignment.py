@@ -134,6 +134,64 @@ def test_lengths_and_targets_of_a_loss_are_inputs() -> None:
                 assert_near(found[name], parameter.grad.numpy(), what=name)
 
 
+class _Apart(_Reader):
+    """A loss that counts, but has no gradient."""
+
+    def forward(self, x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            size = super().forward(x, *given)
+        return size * self.layer(x).square().mean()
+
+
+class _Slopes(_Reader):
+    def forward(self, x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+        scores = self.layer(x)
+        loss = self.loss(scores.log_softmax(-1), *given)
+        (slope,) = torch.autograd.grad(loss, scores, create_graph=True)
+        return (slope * x[..., :_CLASSES]).sum()
+
+
+_TWO = (torch.tensor([[1, 2, 1], [3, 3, 0]]), torch.tensor([6, 5]), torch.tensor([3, 2]))
+
+
+def _stepped(module: nn.Module, x: torch.Tensor) -> tuple[object, dict[str, np.ndarray]]:
+    """Return the loss, and what a step of rate 1 takes off the parameters."""
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    with sambarun.load(compile(module, options, inputs=(x, *_TWO))) as executable:
+        begin = executable.state()
+        names = [port.name for port in executable.program.graphs[0].inputs]
+        arrays = {name: one.numpy() for name, one in zip(names, (x, *_TWO), strict=False)}
+        (loss,) = executable.step(arrays).values()
+        return loss, {name: begin[name] - now for name, now in executable.state().items()}
+
+
+def test_a_loss_without_gradients_has_none() -> None:
+    module, x = _Apart(), torch.linspace(-2, 2, _STEPS * 2 * 5).reshape(_STEPS, 2, 5).sin()
+    loss, found = _stepped(module, x)
+    expected = module.double()(exactly(x), *_TWO)
+    expected.backward()
+    assert_near(loss, expected.detach())
+    for name, parameter in module.named_parameters():
+        assert_near(found[name], parameter.grad, what=name)
+
+
+def test_derivatives_of_derivatives() -> None:
+    """PyTorch has none; they are here by how much slopes change."""
+    torch.manual_seed(0)
+    module, x = _Slopes(), torch.linspace(-2, 2, _STEPS * 2 * 5).reshape(_STEPS, 2, 5).sin()
+    loss, found = _stepped(module, x)
+    module, x, ends = module.double(), exactly(x), []
+    assert_near(loss, module(x, *_TWO).detach())
+    towards = {name: torch.randn_like(one) for name, one in module.named_parameters()}
+    for step in (-1e-5, 2e-5):
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                parameter += step * towards[name]
+        ends.append(module(x, *_TWO).detach())
+    change = sum(float((one * torch.tensor(found[name])).sum()) for name, one in towards.items())
+    assert change == pytest.approx(float(ends[1] - ends[0]) / 2e-5, rel=1e-4)
+
+
 @pytest.mark.parametrize("steps", [1, 40])
 def test_a_loss_is_a_loop_over_its_steps(steps: int) -> None:
     module, x = _Reader(), torch.linspace(-2, 2, steps * 2 * 5).reshape(steps, 2, 5).sin()

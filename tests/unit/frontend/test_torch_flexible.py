@@ -69,6 +69,49 @@ class _Spelled(_Net):
         return shares @ values, scores.logsumexp(-1)
 
 
+class _Documents(nn.Module):
+    """Tokens that see those of their document, of which inputs are told."""
+
+    def __init__(self, *, spelled: bool) -> None:
+        super().__init__()
+        self.layer, self.bias = nn.Linear(6, 6), nn.Parameter(torch.randn(4, 2))
+        self.spelled = spelled
+
+    def forward(self, x: Tensor, documents: Tensor) -> Tensor:
+        q = self.layer(x)
+        if self.spelled:
+            same = documents[:, :, None] == documents[:, None]
+            scores = q @ x.mT / math.sqrt(6) + self.bias[:, 1, None, None] * torch.arange(5)
+            return (scores.masked_fill(~same[:, None], -torch.inf).softmax(-1) @ x).square().sum()
+
+        def is_same(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return documents[b, i] == documents[b, j]
+
+        def biased(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + self.bias[h, 1] * j
+
+        mask = create_block_mask(is_same, 2, None, 5, 5, device="cpu")
+        return flex_attention(q, x, x, score_mod=biased, block_mask=mask).square().sum()
+
+
+def test_masks_of_inputs() -> None:
+    module, documents = _Documents(spelled=False), torch.tensor([[0, 0, 1, 1, 1], [0, 1, 1, 2, 2]])
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
+    program = sambac.compile(module, options, inputs=(_X, torch.zeros_like(documents)))
+    with sambarun.load(program) as executable:
+        begin = executable.state()
+        given = {"x": _X.numpy(), "documents": documents.numpy()}
+        (loss,) = executable.step(given).values()
+        found = {name: begin[name] - now for name, now in executable.state().items()}
+    exact = _Documents(spelled=True).double()
+    exact.load_state_dict(module.state_dict())
+    expected = exact(exactly(_X), documents)
+    expected.backward()
+    assert_near(loss, expected.detach())
+    for name, parameter in exact.named_parameters():
+        assert_near(found[name], parameter.grad, 1e-4, what=name)
+
+
 def _exact(module: nn.Module) -> nn.Module:
     spelled = _Spelled()
     spelled.load_state_dict(module.state_dict())

@@ -169,3 +169,20 @@ def test_derivatives_of_loops_that_train(train: bool) -> None:
         return
     found = run_training(training_source(module, _X), _X)["output"]
     assert_near(found, exactly(module)(exactly(_X)).detach().numpy())
+
+
+def test_a_loop_without_gradients_has_none() -> None:
+    def scaled(cell: _Cell, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            size = _scanned(cell, x)
+        return size * (x @ cell.w).square().mean()
+
+    module = _Cell(scaled)
+    options = CompileOptions(train=True, optimizers=(SGD(lr=1.0),))
+    with sambarun.load(compile(module, options, inputs=(_X,))) as executable:
+        before = executable.state()["w"]
+        executable.step({"x": _X.numpy()})
+        found = before - executable.state()["w"]
+    exact = exactly(module)
+    exact(exactly(_X)).backward()
+    assert_near(found, exact.w.grad)

@@ -76,6 +76,39 @@ class _Longest(nn.Module):
         return pad_packed_sequence(self.layers(packed)[0], batch_first=True)[0].mean((1, 2))
 
 
+class _Written(nn.Module):
+    """Lengths, and what is packed, that the module writes to once it is packed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.GRU(2, 3, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        x, lengths = x * 2, lengths.sort(descending=True)[0]
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        x.mul_(3)
+        lengths.fill_(1)
+        _, found = pad_packed_sequence(packed, total_length=4)
+        found += 2
+        padded, found = pad_packed_sequence(self.layers(packed)[0], total_length=4)
+        return (padded.square().sum((0, 2)) * found).sum() + x.sum()
+
+
+class _Targets(nn.Module):
+    """What is predicted of each step, and what is expected, packed apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.LSTM(2, 2, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        def packed(given: Tensor) -> PackedSequence:
+            return pack_padded_sequence(given, lengths.cpu(), True, enforce_sorted=False)
+
+        found = self.layers(packed(x))[0].data
+        return cross_entropy(found, packed((x[..., 0] > 0).long()).data)
+
+
 def _exact(module: nn.Module, x: Tensor, lengths: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     exact = exactly(module)
     result = exact(exactly(x), lengths)
@@ -83,7 +116,7 @@ def _exact(module: nn.Module, x: Tensor, lengths: Tensor) -> tuple[Tensor, dict[
     return result.detach(), {name: one.grad for name, one in exact.named_parameters()}
 
 
-@pytest.mark.parametrize("kind", [_Classifier, _Chain, _Known])
+@pytest.mark.parametrize("kind", [_Classifier, _Chain, _Known, _Written, _Targets])
 def test_step(kind: type[nn.Module], tmp_path: Path) -> None:
     torch.manual_seed(1)
     module, path = kind(), tmp_path / "step.pef"
@@ -105,6 +138,17 @@ def test_other_lengths_at_inference() -> None:
     program = sambac.compile(module, inputs=(_X, _LENGTHS))
     x, lengths = _X.clone(), torch.tensor([4, 3, 3])
     x[1:, 3] = torch.nan
+    with sambarun.load(program) as executable:
+        (found,) = executable.run({"x": x.numpy(), "lengths": lengths.numpy()}).values()
+    assert_near(found, _exact(module, x, lengths)[0])
+
+
+def test_open_sizes() -> None:
+    module, sizes = _Longest(), {0: torch.export.Dim("batch"), 1: torch.export.Dim("steps", max=9)}
+    shapes = {"x": sizes, "lengths": {0: sizes[0]}}
+    with pytest.warns(UserWarning, match="to the longest one"):
+        program = sambac.compile(module, inputs=(_X, _LENGTHS), dynamic_shapes=shapes)
+    x, lengths = torch.linspace(-1, 1, 60).reshape(5, 6, 2), torch.tensor([1, 6, 2, 3, 3])
     with sambarun.load(program) as executable:
         (found,) = executable.run({"x": x.numpy(), "lengths": lengths.numpy()}).values()
     assert_near(found, _exact(module, x, lengths)[0])

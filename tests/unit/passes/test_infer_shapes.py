@@ -304,3 +304,26 @@ def test_bodies_have_constants_from_outside() -> None:
     body = model.graph[0].attributes["body"].as_graph()
     assert [node.outputs[0].shape for node in body] == [[2, 8], [2, 7], [2, 7], [2, 7]]
     assert not body.initializers
+
+
+def test_bodies_hide_constants_of_the_same_name() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+        main (float[2,3] x, int64[2] first) => (int64[2] last, float[3,m,n] every)
+        <int64[2] sizes = {6, 1}, int64 count = {3}, bool yes = {1}>
+        {
+            last, every = Loop <body = step (int64 i, bool go, int64[2] sizes)
+                => (bool on, int64[2] after, float[m,n] copied)
+            {
+                on = Identity (go)
+                after = Identity (sizes)
+                copied = If (go) <
+                    then_branch = one () => (float[p,q] y) { y = Reshape (x, sizes) },
+                    else_branch = two () => (float[r,s] z) { z = Reshape (x, sizes) }
+                >
+            }> (count, yes, first)
+        }"""
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    infer_shapes.infer(model)
+    (body,) = (node.attributes["body"].as_graph() for node in model.graph)
+    branch = body[2].attributes["then_branch"].as_graph()
+    assert not any(isinstance(size, int) for size in branch[0].outputs[0].shape or ())

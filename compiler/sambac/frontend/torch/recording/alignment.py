@@ -10,7 +10,9 @@ for the gradient depends on them. Here lengths may be inputs:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -27,7 +29,19 @@ _NEVER = -1e30
 
 _NONE, _MEAN = 0, 1
 
+_TWICE: ContextVar[bool] = ContextVar("twice", default=False)
+
 _SELECTING = (Tensor.masked_select, torch.masked_select)
+
+
+@contextmanager
+def twice_differentiable() -> Iterator[None]:
+    """Let gradients of losses have gradients, for which their loops are written out in training."""
+    before = _TWICE.set(True)
+    try:
+        yield
+    finally:
+        _TWICE.reset(before)
 
 
 def ctc_loss(
@@ -137,7 +151,7 @@ class _Alignments(Function):
 
     @staticmethod
     def forward(ctx: Any, found: Tensor, jumps: Tensor, ends: Tensor, steps: Tensor) -> Tensor:
-        found = found.detach()
+        found = found if _TWICE.get() else found.detach()  # what has a gradient is written out
         counts = _counts(found, steps)
         start = functional.pad(torch.full_like(found[0, :, 1:], _NEVER), (1, 0))
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
+from torch._higher_order_ops.scan import scan_op
 from torch.compiler import is_dynamo_compiling
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
@@ -51,10 +52,16 @@ from sambac.frontend.torch.modules.memory import Before, Surroundings, Told, cal
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
 from sambac.frontend.torch.own_operators import takes_derivatives
-from sambac.frontend.torch.patching import OwnValue, quiet, replaced, replaced_here
+from sambac.frontend.torch.patching import (
+    OwnValue,
+    quiet,
+    regions_of_bodies,
+    replaced,
+    replaced_here,
+)
 from sambac.frontend.torch.states import stand_ins
 
-from .alignment import SelectedTargets
+from .alignment import SelectedTargets, twice_differentiable
 from .certain import CertainDraws
 from .checks import PassedChecks, require_passed
 from .covariance import corrcoef, cov
@@ -85,13 +92,18 @@ def capture(
     """
     if training:
         _require_trainable(module)
-        return _captured(module, example, around, training=True, differentiates=True)
+        program, told = _captured(module, example, around, training=True, differentiates=True)
+        if not (takes_derivatives(program) and _has_loops(program)):
+            return program, told
+        with twice_differentiable():
+            return _captured(module, example, around, training=True, differentiates=True)
     # Only for a derivative do backward methods and hooks count while a module evaluates.
     program, told = _captured(module, example, around, training=False, differentiates=False)
     if not takes_derivatives(program):
         return program, told
     require_no_hooks(module)
-    return _captured(module, example, around, training=False, differentiates=True)
+    with twice_differentiable():
+        return _captured(module, example, around, training=False, differentiates=True)
 
 
 def _captured(
@@ -122,11 +134,11 @@ def _captured(
                 checks,
                 checks.of_numbers(),
                 CertainDraws(),
-                packed.stand_ins(),
                 finite if training else nullcontext(),
                 stand_ins(module),
                 decided_minima() if example.shapes else nullcontext(),
                 called_afresh(module, example, training, around) as before,
+                packed.stand_ins(),
                 _without_assignments(),
             ):
                 program = recorded(module, partial(_exported, module, example))
@@ -146,14 +158,19 @@ def _captured(
     return program, before.told
 
 
+def _has_loops(program: ExportedProgram) -> bool:
+    return any(node.target is scan_op for node in program.graph.nodes)
+
+
 def _exported(module: torch.nn.Module, example: Example) -> ExportedProgram:
-    program: ExportedProgram = torch.export.export(
-        module,
-        example.args,
-        dict(example.kwargs),
-        dynamic_shapes=example.shapes,
-        strict=False,
-    )
+    with regions_of_bodies():
+        program: ExportedProgram = torch.export.export(
+            module,
+            example.args,
+            dict(example.kwargs),
+            dynamic_shapes=example.shapes,
+            strict=False,
+        )
     return program
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._dynamo import _trace_wrapped_higher_order_op as picking
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
@@ -35,6 +36,7 @@ def flexible_attention() -> Iterator[None]:
         replaced_here(module, "_validate_device", _anywhere),
         replaced_here(module, "setup_compilation_env", nullcontext),
         replaced_here(module, "flex_attention_hop", _attention),
+        replaced_here(picking, "TransformGetItemToIndex", _Picking),
         replaced(module, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG", True),
     ):
         yield
@@ -93,6 +95,12 @@ class _Picking(TorchFunctionMode):
         """Call an operator."""
         if func is Tensor.__getitem__:
             places = pytree.tree_leaves(args[1])
-            if all(isinstance(place, Tensor) for place in places):
-                return torch.ops.aten.index(args[0], places)
+            tensors = [place for place in places if isinstance(place, Tensor)]
+            if tensors and all(isinstance(place, Tensor | int) for place in places):
+                return torch.ops.aten.index(args[0], [_place(one, tensors[0]) for one in places])
         return func(*args, **(kwargs or {}))
+
+
+def _place(given: Tensor | int, like: Tensor) -> Tensor:
+    """Return a place as a tensor, which `torch.vmap` takes as it takes another place."""
+    return given if isinstance(given, Tensor) else torch.full_like(like, given)

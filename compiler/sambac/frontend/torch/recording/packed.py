@@ -23,6 +23,8 @@ import torch
 from torch import _VF, Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.nn.modules.rnn import LSTM, RNNBase
 from torch.utils.weak import WeakIdKeyDictionary
 
 from sambac.errors import CompileError
@@ -31,9 +33,12 @@ from sambac.frontend.torch.modules.inputs import Example
 from sambac.frontend.torch.modules.memory import Before
 from sambac.frontend.torch.modules.when_exported import call_copy
 from sambac.frontend.torch.own_operators import steps_of_lengths
-from sambac.frontend.torch.patching import replaced
+from sambac.frontend.torch.patching import replaced, replaced_here
 
 _KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+_EXPECTED = ((RNNBase, "get_expected_hidden_size"), (LSTM, "get_expected_cell_size"))
+"""What says the shapes of states, where it asks how many sequences there are as a number."""
+
 _NOT_THEIRS = (*OWN, os.path.dirname(torch.__file__))
 _PACK, _PAD = "_pack_padded_sequence", "_pad_packed_sequence"
 
@@ -77,9 +82,9 @@ class _BatchSizes:
         """Return how many steps there are."""
         return (self.steps,)[axis]
 
-    def __getitem__(self, step: int) -> int:
-        """Return how many sequences there are."""
-        return (self.first,)[step]
+    def __getitem__(self, step: int) -> Any:
+        """Return how many sequences have a step: all have the first."""
+        return self.first if step == 0 else self.counts[step]
 
 
 class PackedSequences:
@@ -92,6 +97,8 @@ class PackedSequences:
         self.name = name
         self.told: dict[str, None] = {}
         self._steps: WeakKeyDictionary[_BatchSizes, _Steps] = WeakKeyDictionary()
+        self._sorted: Any = WeakIdKeyDictionary()  # lengths, in one recording, as they were
+        self._of_lengths: Any = WeakIdKeyDictionary()
         self._by_step: Any = WeakIdKeyDictionary()  # of rows, with the version that they had
 
     @contextmanager
@@ -113,7 +120,26 @@ class PackedSequences:
         with ExitStack() as stack:
             for name, by in stand_ins.items():
                 stack.enter_context(replaced(_VF, name, at(name, by)))
+            stack.enter_context(replaced_here(torch, "sort", self._sort(torch.sort)))
+            for layers, name in _EXPECTED:
+                stack.enter_context(replaced_here(layers, name, _expected(layers, name)))
+            stack.callback(self._sorted.clear)
+            stack.callback(self._of_lengths.clear)
             yield
+
+    def _sort(self, before: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what sorts lengths once, however many tensors of these lengths are packed."""
+
+        def sort(given: Tensor, *args: Any, **kwargs: Any) -> Any:
+            if args or kwargs != {"descending": True}:
+                return before(given, *args, **kwargs)
+            found, state = self._sorted.get(given, (None, None))
+            if found is None or state != (get_proxy_mode(), *_versions(given, *found)):
+                found = before(given, **kwargs)
+                self._sorted[given] = found, (get_proxy_mode(), *_versions(given, *found))
+            return found
+
+        return sort
 
     def _pack(self, x: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, _BatchSizes]:
         """Return the rows of the steps that there are, and how many these are."""
@@ -121,11 +147,22 @@ class PackedSequences:
         known = _known(lengths)
         if known is not None:
             by_step = by_step[: int(known.max())]
-        places = torch.arange(by_step.shape[0], device=lengths.device)
-        steps = _Steps(lengths, places.unsqueeze(1) < lengths, known is not None)
+        steps = self._steps_there(by_step.shape[0], lengths, full=known is not None)
         sizes = _BatchSizes(steps.mask)
         self._steps[sizes] = steps
         return self._rows(by_step, steps), sizes
+
+    def _steps_there(self, count: Any, lengths: Tensor, *, full: bool) -> _Steps:
+        """Return which of `count` steps there are: the same mask for all tensors of `lengths`."""
+        state = str(count), get_proxy_mode(), lengths._version
+        found: tuple[_Steps | None, object] = self._of_lengths.get(lengths, (None, None))
+        steps, before = found
+        if steps is None or before != state:
+            places = torch.arange(count, device=lengths.device)
+            # A copy, as the module may write to its lengths.
+            steps = _Steps(lengths.clone(), places.unsqueeze(1) < lengths, full)
+            self._of_lengths[lengths] = steps, state
+        return steps
 
     def _pad(
         self, rows: Tensor, sizes: _BatchSizes, batch_first: bool, value: float, total: int
@@ -142,7 +179,7 @@ class PackedSequences:
                 f"{self.name} pads packed sequences to the longest one{_place()}; it is compiled "
                 f"as if that had all {sizes.steps} steps"
             ] = None
-        return padded.transpose(0, 1) if batch_first else padded, steps.lengths
+        return padded.transpose(0, 1) if batch_first else padded, steps.lengths.clone()
 
     def _layers(self, kind: str) -> Callable[..., tuple[Any, ...]]:
         """Return what recurrent layers of a kind make of rows."""
@@ -166,16 +203,33 @@ class PackedSequences:
 
     def _rows(self, by_step: Tensor, steps: _Steps) -> Tensor:
         rows = by_step[steps.mask]
-        self._by_step[rows] = by_step, rows._version
+        self._by_step[rows] = by_step, _versions(rows, by_step)
         return rows
 
     def _at_steps(self, rows: Tensor, steps: _Steps) -> Tensor:
         """Return rows at their steps, as they were before; other steps have any content."""
-        by_step, version = self._by_step.get(rows, (rows, None))
-        if version != rows._version:
+        by_step, versions = self._by_step.get(rows, (rows, None))
+        if versions != _versions(rows, by_step):
             by_step = rows.new_zeros(*steps.mask.shape, *rows.shape[1:])
             by_step[steps.mask] = rows
         return by_step  # type: ignore[no-any-return]
+
+
+def _expected(layers: type[RNNBase], name: str) -> Callable[..., Any]:
+    """Return what says the shape of states, whose number of sequences may be open."""
+    before = vars(layers)[name]
+
+    def expected(self: RNNBase, x: Tensor, sizes: Any) -> Any:
+        if not isinstance(sizes, _BatchSizes):
+            return before(self, x, sizes)
+        count, _, width = before(self, x, [1])
+        return count, sizes.first, width
+
+    return expected
+
+
+def _versions(*given: Tensor) -> tuple[int, ...]:
+    return tuple(one._version for one in given)
 
 
 def _known(lengths: Tensor) -> Tensor | None:

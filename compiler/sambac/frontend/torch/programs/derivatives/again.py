@@ -24,6 +24,14 @@ def arguments(node: fx.Node) -> Any:
     return node.args
 
 
+def differentiated(node: fx.Node) -> Sequence[fx.Node]:
+    """Return what gradients of a node go to: not to what an own backward method leaves out."""
+    if node.target is not OWN:
+        return node.all_input_nodes
+    _, _, sources, _ = arguments(node)
+    return list(sources)
+
+
 def require_plain(nodes: Sequence[fx.Node]) -> None:
     """Raise `CompileError` for control flow among `nodes`, which cannot be run again."""
     for node in nodes:

@@ -37,7 +37,7 @@ from sambac.frontend.torch.own_operators import (
 from sambac.frontend.torch.programs.names import renamed
 from sambac.frontend.torch.programs.views import views_of_any_strides
 
-from .again import arguments, own_results, require_plain, run_again, run_backward
+from .again import arguments, differentiated, own_results, require_plain, run_again, run_backward
 from .formulas import BACKWARD, known_size
 
 _aten = torch.ops.aten
@@ -106,7 +106,7 @@ class _Stretch:
         depend = set(sources)
         roots = []
         for node in graph.nodes:
-            begins = _ends_gradients(node) or depend.isdisjoint(node.all_input_nodes)
+            begins = _ends_gradients(node) or depend.isdisjoint(differentiated(node))
             if not begins:
                 depend.add(node)
             elif node in depend:
@@ -114,7 +114,7 @@ class _Stretch:
         wanted = set(results)
         for node in reversed(graph.nodes):
             if node in wanted:
-                wanted.update(node.all_input_nodes)
+                wanted.update(differentiated(node))
         nodes = [one for one in graph.nodes if one in depend & wanted and one not in roots]
         own = [node for node in nodes if node.target is OWN]
         run = {*nodes, *(one for node in own for one in run_backward(node))}
