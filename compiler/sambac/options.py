@@ -85,9 +85,9 @@ class CompileOptions:
       with `calibrate` convolutions, too.
     - `weight_block`: how many weights share a scale (32, 64 or 128; None: 64).
     - `calibrate`: an .npz file with batches of inputs. An `observer` finds ranges in it: all that
-      was seen (`minmax`, None), all but one number in ten thousand at each end (`percentile`), what
-      loses the least information (`entropy`) or has the least squared error (`histogram`); two go
-      by torch's names, too.
+      was seen (`minmax`, None), means of each batch's extremes (`average`), all but one number in
+      ten thousand at each end (`percentile`), what loses the least information (`entropy`) or has
+      the least squared error (`histogram`); three go by torch's names, too.
     - `max_error`: layers stay in float32 until the relative error of outputs on these batches is at
       most this, those first that gain least for their error. `expect`: an .npz file with what
       outputs should be there, labels for one with an axis of classes, or its numbers; `max_error`
@@ -314,7 +314,7 @@ class CompileOptions:
         Spelling(
             "--observer",
             "How ranges are found in these batches (default: minmax), or a torch observer.",
-            "minmax|percentile|entropy|histogram|...",
+            "minmax|average|percentile|entropy|...",
         ),
         choices=get_args(Observer),
         brief=True,

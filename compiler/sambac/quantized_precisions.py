@@ -8,7 +8,14 @@ from types import MappingProxyType
 from typing import Literal
 
 Observer = Literal[
-    "minmax", "percentile", "entropy", "histogram", "MinMaxObserver", "HistogramObserver"
+    "minmax",
+    "average",
+    "percentile",
+    "entropy",
+    "histogram",
+    "MinMaxObserver",
+    "MovingAverageMinMaxObserver",
+    "HistogramObserver",
 ]
 """What finds the range of numbers in batches of inputs."""
 

@@ -16,7 +16,7 @@ from sambac.errors import CompileError
 from sambac.graph.constants import Array
 from sambac.kernels.probe import RefusedError, open_file, results_of
 
-from .ranges import OBSERVERS, Extremes, Histogram
+from .ranges import OBSERVERS, Histogram
 from .samples import Batch
 
 
@@ -81,21 +81,21 @@ def ranges_of(
     model: ir.Model, watched: Collection[str], batches: Sequence[Batch], observer: str
 ) -> dict[str, tuple[float, float]]:
     """Return the range of each value in `watched` over all batches, as `observer` finds it."""
-    find = OBSERVERS[observer]
+    observing = OBSERVERS[observer]
     with running(model, watched) as run:
-        seen = {name: Extremes() for name in sorted(watched)}
+        seen = {name: observing.seen() for name in sorted(watched)}
         for batch in batches:
             values = run(batch)
             for name, extremes in seen.items():
                 extremes.see(values[name])
-        if find is None:
+        if observing.choose is None:
             return {name: (each.low, each.high) for name, each in seen.items()}
         counted = {name: Histogram(extremes) for name, extremes in seen.items()}
         for batch in batches:
             values = run(batch)
             for name, histogram in counted.items():
                 histogram.see(values[name])
-        return {name: find(histogram) for name, histogram in counted.items()}
+        return {name: observing.choose(histogram) for name, histogram in counted.items()}
 
 
 class Errors:

@@ -1,6 +1,7 @@
 """Ranges of values from samples: what is looked at, and what is left out at the ends.
 
 minmax       all that was seen                        (torch's MinMaxObserver)
+average      a mean of the extremes of each batch     (torch's MovingAverageMinMaxObserver)
 percentile   all but one in ten thousand at each end
 entropy      the range in which codes keep most of what the distribution says
 histogram    the range with the least squared error   (torch's HistogramObserver)
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +26,25 @@ _STEP = 16
 _CODES = 256
 
 
+_NEW = 0.01
+"""How much the extremes of a batch count beside the mean of those before, as in torch."""
+
+
+class Seen(Protocol):
+    """A range that holds 0, of arrays that are seen one after another."""
+
+    @property
+    def low(self) -> float:
+        """The lower end, 0 or less."""
+
+    @property
+    def high(self) -> float:
+        """The upper end, 0 or more."""
+
+    def see(self, array: Array) -> None:
+        """Look at an array; what is not finite is passed over."""
+
+
 @dataclass
 class Extremes:
     """The least and the largest number seen."""
@@ -33,16 +54,46 @@ class Extremes:
 
     def see(self, array: Array) -> None:
         """Look at an array; what is not finite is passed over."""
-        numbers = array if np.isfinite(array).all() else array[np.isfinite(array)]
-        if numbers.size:
-            self.low = min(self.low, float(numbers.min()))
-            self.high = max(self.high, float(numbers.max()))
+        if (found := _extremes(array)) is not None:
+            self.low, self.high = min(self.low, found[0]), max(self.high, found[1])
+
+
+class AverageExtremes:
+    """Means of the least and of the largest number of each array, in which the newest count least.
+
+    The first array counts whole: of few the range is about its own.
+    """
+
+    def __init__(self) -> None:
+        self._mean: tuple[float, float] | None = None
+
+    @property
+    def low(self) -> float:
+        """The lower end, 0 or less."""
+        return min(0.0, self._mean[0]) if self._mean else 0.0
+
+    @property
+    def high(self) -> float:
+        """The upper end, 0 or more."""
+        return max(0.0, self._mean[1]) if self._mean else 0.0
+
+    def see(self, array: Array) -> None:
+        """Look at an array; what is not finite is passed over."""
+        if (found := _extremes(array)) is not None:
+            low, high = self._mean or found
+            low, high = low + _NEW * (found[0] - low), high + _NEW * (found[1] - high)
+            self._mean = low, high
+
+
+def _extremes(array: Array) -> tuple[float, float] | None:
+    numbers = array if np.isfinite(array).all() else array[np.isfinite(array)]
+    return (float(numbers.min()), float(numbers.max())) if numbers.size else None
 
 
 class Histogram:
     """How many numbers were seen in each part of a range."""
 
-    def __init__(self, seen: Extremes) -> None:
+    def __init__(self, seen: Seen) -> None:
         self._largest = max(-seen.low, seen.high) or 1.0
         self._seen = seen
         self._counts = np.zeros(2 * _BINS, np.int64)
@@ -107,12 +158,24 @@ def _squared(counts: Array, bins: int) -> float:
     return float(inside + np.sum(counts[bins:] * over * over))
 
 
-OBSERVERS: Mapping[str, Callable[[Histogram], tuple[float, float]] | None] = {
-    "minmax": None,
-    "percentile": Histogram.percentile,
-    "entropy": Histogram.entropy,
-    "histogram": Histogram.squared,
-    "MinMaxObserver": None,
-    "HistogramObserver": Histogram.squared,
+@dataclass(frozen=True)
+class Observing:
+    """How a range is found: from what is `seen`, and from a histogram of it if that `choose`s."""
+
+    seen: Callable[[], Seen] = Extremes
+    choose: Callable[[Histogram], tuple[float, float]] | None = None
+
+
+_AVERAGE, _SQUARED = Observing(AverageExtremes), Observing(choose=Histogram.squared)
+
+OBSERVERS: Mapping[str, Observing] = {
+    "minmax": Observing(),
+    "average": _AVERAGE,
+    "percentile": Observing(choose=Histogram.percentile),
+    "entropy": Observing(choose=Histogram.entropy),
+    "histogram": _SQUARED,
+    "MinMaxObserver": Observing(),
+    "MovingAverageMinMaxObserver": _AVERAGE,
+    "HistogramObserver": _SQUARED,
 }
-"""How a range is found, by the names of options; None where the extremes are the range."""
+"""How ranges are found, by the names of options."""
