@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from differential import inputs_for, plain
+from random_graphs import random_model
 
 import pef
 import sambac
@@ -17,11 +18,6 @@ from sambac.reconstruct.verify import check_plans
 SIZE = 14
 
 
-@pytest.fixture(autouse=True)
-def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
-
-
 def told(program: pef.Program) -> float | None:
     """Return the largest error of an output on the samples; None where there are no layers."""
     lines = json.loads(program.producer.options).get("applied", [])
@@ -29,9 +25,6 @@ def told(program: pef.Program) -> float | None:
 
 
 def check(seed: int, tmp_path: Path, **options: object) -> float | None:
-    from differential import inputs_for, plain
-    from random_graphs import random_model
-
     model = random_model(seed, SIZE)
     feeds, path = inputs_for(model, seed), tmp_path / "samples.npz"
     np.savez(path, **feeds)

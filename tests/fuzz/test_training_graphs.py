@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
+from differential import inputs_for
 from onnx import TensorProto, helper, numpy_helper
+from random_graphs import random_model
+from torch_graphs import computed
 
 import sambac
 import sambarun
 
 _SIZE = 20
 Gradients = Mapping[str, np.ndarray]
-
-
-@pytest.fixture(autouse=True)
-def _beside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(Path(__file__).parent), *sys.path])
 
 
 def to_train(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -46,8 +42,6 @@ def of_torch(
     model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], dtype: torch.dtype
 ) -> tuple[float, Gradients]:
     """Return the loss, and the gradients of all weights that have some."""
-    from torch_graphs import computed  # beside this file, as those of the fuzzer are
-
     given = {name: torch.tensor(array, dtype=dtype) for name, array in feeds.items()}
     weights = {}
     for tensor in model.graph.initializer:
@@ -64,9 +58,6 @@ def of_torch(
 
 def check(seed: int, level: sambac.options.Level, **options: object) -> bool:
     """Compare a step of one model with PyTorch's; tell whether there was anything to train."""
-    from differential import inputs_for  # beside this file
-    from random_graphs import random_model  # beside this file
-
     model = to_train(random_model(seed, _SIZE))
     if any(node.op_type == "If" for node in model.graph.node):  # nothing trains through it
         return False

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -14,6 +9,7 @@ import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_graphs import random_model
 
 from sambac.passes.legalize.check_legal import check_legal
 from sambac.passes.pipelines import (
@@ -25,18 +21,6 @@ from sambac.passes.pipelines import (
     SIMPLIFY,
 )
 
-
-def _load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-random_model = _load(Path(__file__).parents[1] / "fuzz" / "random_graphs.py").random_model
 STEPS = {
     step.name: step
     for step in (*BEFORE_GRADIENTS, *AFTER_GRADIENTS, *SIMPLIFY, *SELECT_TRAINING_KERNELS)

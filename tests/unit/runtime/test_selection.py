@@ -74,7 +74,7 @@ def test_a_selection_and_arguments_beside_it_are_refused():
     (batch,) = batches(1)
     with sambarun.load(linear_regression().program()) as executable:
         for words in ({"train": True}, {"section_types": "FWD"}, {"reduction": "none"}):
-            with pytest.raises(RunError, match="A selection is given, and arguments beside it"):
+            with pytest.raises(RunError, match="Give a selection, or its fields as arguments"):
                 executable.run(batch, Selection("FWD"), **words)
 
 
