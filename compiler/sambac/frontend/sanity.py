@@ -299,13 +299,19 @@ def odd_attributes(model: ir.Model) -> Iterator[str]:
             where = f"operator {node.op_type} '{node.name or ''}'"
             opset = body.opset_imports.get(node.domain, 1)
             inside = isinstance(body, ir.Function)
-            for problem in (*_several_values(node), *_odd(node, opset, inside=inside)):
+            for problem in (*_miscounted(node), *_odd(node, opset, inside=inside)):
                 yield f"{where} {problem}"
 
 
-def _several_values(node: ir.Node) -> Iterator[str]:
+def _miscounted(node: ir.Node) -> Iterator[str]:
     if (node.domain, node.op_type) == ("", "Constant") and len(node.attributes) != 1:
         yield f"has {len(node.attributes)} attributes; it has to have one, which is its value"
+    parts = node.attributes.get("num_outputs")
+    if parts is None or parts.is_ref() or (node.domain, node.op_type) != ("", "Split"):
+        return
+    # Inference would read sizes behind those of the parts, or end the process.
+    if any(count < len(node.outputs) for count in _integers(parts)):
+        yield f"makes {parts.value} parts, and has {len(node.outputs)} outputs"
 
 
 def _odd(node: ir.Node, opset: int, *, inside: bool) -> Iterator[str]:

@@ -179,6 +179,13 @@ def test_what_a_function_is_told_is_not_known_before() -> None:
     load(onnx.parser.parse_model(text), CompileOptions())
 
 
+def test_a_split_has_no_more_outputs_than_parts() -> None:
+    text = """<ir_version: 8, opset_import: ["": 18]> g (float[6] x) => (float a, float b, float c)
+    { a, b, c = Split <num_outputs = 2> (x) }"""
+    with pytest.raises(CompileError, match="makes 2 parts, and has 3 outputs"):
+        load(onnx.parser.parse_model(text), CompileOptions())
+
+
 def test_outputs_of_any_number_are_all_made() -> None:
     """onnxruntime has no place for one without a name, and writes to it."""
     text = """<ir_version: 8, opset_import: ["": 18]> g (float[2, 7] x) => (float[2, 1] c)

@@ -192,6 +192,18 @@ def test_derivatives_of_derivatives() -> None:
     assert change == pytest.approx(float(ends[1] - ends[0]) / 2e-5, rel=1e-4)
 
 
+def test_loops_in_regions_have_no_derivatives_of_derivatives() -> None:
+    """They would be missing from what a step takes off."""
+
+    class Region(_Slopes):
+        def forward(self, x: torch.Tensor, *given: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", enabled=False):
+                return super().forward(x, *given)
+
+    with pytest.raises(CompileError, match="no gradient flows through Scan"):
+        _stepped(Region(), torch.ones(_STEPS, 2, 5))
+
+
 @pytest.mark.parametrize("steps", [1, 40])
 def test_a_loss_is_a_loop_over_its_steps(steps: int) -> None:
     module, x = _Reader(), torch.linspace(-2, 2, steps * 2 * 5).reshape(steps, 2, 5).sin()

@@ -132,6 +132,34 @@ def test_step(kind: type[nn.Module], tmp_path: Path) -> None:
         assert_near(parameter.detach().numpy() - after[name], gradients[name], size=size, what=name)
 
 
+def test_what_is_sorted_twice_is_two_tensors() -> None:
+    """Sorted lengths are known again, but any other tensor may be sorted, and written to."""
+
+    class Sorting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.tensor([3.0, 1, 2]))
+
+        def forward(self, x: Tensor) -> Tensor:
+            scores = self.w * x
+            with torch.no_grad():
+                weights = torch.sort(scores, descending=True)[0]
+            found, _ = torch.sort(scores, descending=True)
+            weights += 1
+            return (found * weights).sum()
+
+    module, x = Sorting(), torch.tensor([1.0, 2, 4])
+    options = sambac.CompileOptions(train=True, optimizers=(sambac.SGD(lr=1.0),))
+    with sambarun.load(sambac.compile(module, options, inputs=(x,))) as executable:
+        (loss,) = executable.step({"x": x.numpy()}).values()
+        taken = module.w.detach().numpy() - executable.read("w")["w"]
+    exact = exactly(module)
+    expected = exact(exactly(x))
+    expected.backward()
+    assert_near(loss, expected.detach())
+    assert_near(taken, exact.w.grad)
+
+
 def test_other_lengths_at_inference() -> None:
     """Lengths are an input like any other, and what stands behind a sequence counts for nothing."""
     module = _Classifier()

@@ -51,7 +51,7 @@ from sambac.frontend.torch.modules.inputs import (
 from sambac.frontend.torch.modules.memory import Before, Surroundings, Told, called_afresh
 from sambac.frontend.torch.modules.tape import tensors_in
 from sambac.frontend.torch.modules.when_exported import asking, call_copy, differences
-from sambac.frontend.torch.own_operators import takes_derivatives
+from sambac.frontend.torch.own_operators import parts_of, takes_derivatives
 from sambac.frontend.torch.patching import (
     OwnValue,
     quiet,
@@ -159,7 +159,8 @@ def _captured(
 
 
 def _has_loops(program: ExportedProgram) -> bool:
-    return any(node.target is scan_op for node in program.graph.nodes)
+    nodes = (node for part in parts_of(program) for node in part.graph.nodes)
+    return any(node.target is scan_op for node in nodes)
 
 
 def _exported(module: torch.nn.Module, example: Example) -> ExportedProgram:

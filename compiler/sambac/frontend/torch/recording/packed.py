@@ -97,7 +97,7 @@ class PackedSequences:
         self.name = name
         self.told: dict[str, None] = {}
         self._steps: WeakKeyDictionary[_BatchSizes, _Steps] = WeakKeyDictionary()
-        self._sorted: Any = WeakIdKeyDictionary()  # lengths, in one recording, as they were
+        self._sorted: Any = WeakIdKeyDictionary()  # lengths, and as they were given
         self._of_lengths: Any = WeakIdKeyDictionary()
         self._by_step: Any = WeakIdKeyDictionary()  # of rows, with the version that they had
 
@@ -128,15 +128,12 @@ class PackedSequences:
             yield
 
     def _sort(self, before: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what sorts lengths once, however many tensors of these lengths are packed."""
+        """Return what sorts, and remembers which lengths these were: others may sort as well."""
 
         def sort(given: Tensor, *args: Any, **kwargs: Any) -> Any:
-            if args or kwargs != {"descending": True}:
-                return before(given, *args, **kwargs)
-            found, state = self._sorted.get(given, (None, None))
-            if found is None or state != (get_proxy_mode(), *_versions(given, *found)):
-                found = before(given, **kwargs)
-                self._sorted[given] = found, (get_proxy_mode(), *_versions(given, *found))
+            found = before(given, *args, **kwargs)
+            if not args and kwargs == {"descending": True}:
+                self._sorted[found[0]] = given, _versions(found[0], given)
             return found
 
         return sort
@@ -154,14 +151,17 @@ class PackedSequences:
 
     def _steps_there(self, count: Any, lengths: Tensor, *, full: bool) -> _Steps:
         """Return which of `count` steps there are: the same mask for all tensors of `lengths`."""
-        state = str(count), get_proxy_mode(), lengths._version
-        found: tuple[_Steps | None, object] = self._of_lengths.get(lengths, (None, None))
+        given, versions = self._sorted.get(lengths, (lengths, None))
+        if versions != _versions(lengths, given):
+            given = lengths
+        state = str(count), get_proxy_mode(), given._version
+        found: tuple[_Steps | None, object] = self._of_lengths.get(given, (None, None))
         steps, before = found
         if steps is None or before != state:
             places = torch.arange(count, device=lengths.device)
             # A copy, as the module may write to its lengths.
             steps = _Steps(lengths.clone(), places.unsqueeze(1) < lengths, full)
-            self._of_lengths[lengths] = steps, state
+            self._of_lengths[given] = steps, state
         return steps
 
     def _pad(
