@@ -17,8 +17,8 @@ _SCRIPT = Path(__file__).with_name("entered_files.py")
 @pytest.mark.parametrize(
     ("kind", "least", "most", "through"),
     [
-        ("inference", 40, 72, "compiler/sambac/pipeline.py"),
-        ("training", 80, 161, "compiler/sambac/pipeline.py"),
+        ("inference", 40, 73, "compiler/sambac/pipeline.py"),
+        ("training", 80, 162, "compiler/sambac/pipeline.py"),
         ("running", 4, 6, "runtime/sambarun/executor.py"),
     ],
 )

@@ -151,3 +151,25 @@ def test_results(compiled: bool) -> None:
     h, i, j = torch.meshgrid(torch.arange(4), torch.arange(5), torch.arange(5), indexing="ij")
     scores = (2 * x @ x.mT / math.sqrt(6)).masked_fill(~_is_kept(h, h, i, j), -torch.inf)
     assert_near(found, torch.nan_to_num(scores.softmax(-1)) @ x)
+
+
+class _Listed(nn.Module):
+    """Adds a number of which a list says the places: PyTorch takes each for an axis here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(6.0).reshape(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        def added(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return score + self.table[[1, 2]] * j
+
+        return flex_attention(x, x, x, score_mod=added)
+
+
+def test_lists_of_places_have_one_for_each_axis() -> None:
+    with sambarun.load(sambac.compile(_Listed(), inputs=(_X,))) as executable:
+        (found,) = executable.run({"x": _X.numpy()}).values()
+    x = exactly(_X)
+    scores = x @ x.mT / math.sqrt(6) + 5 * torch.arange(5)
+    assert_near(found, scores.softmax(-1) @ x)

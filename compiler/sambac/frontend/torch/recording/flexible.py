@@ -96,7 +96,9 @@ class _Picking(TorchFunctionMode):
         if func is Tensor.__getitem__:
             places = pytree.tree_leaves(args[1])
             tensors = [place for place in places if isinstance(place, Tensor)]
-            if tensors and all(isinstance(place, Tensor | int) for place in places):
+            if all(isinstance(place, Tensor | int) for place in places):
+                if not tensors:  # a list of numbers, too, has one for each axis here
+                    return func(args[0], tuple(places))
                 return torch.ops.aten.index(args[0], [_place(one, tensors[0]) for one in places])
         return func(*args, **(kwargs or {}))
 
