@@ -294,6 +294,13 @@ def _place(error: BaseException) -> str:
     return found or spell_place(last + called, "")
 
 
+def place_outside(frame: FrameType) -> str:
+    """Return the file and line of the module's code that led to `frame`."""
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
+        frame = frame.f_back
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
 def _is_of_a_library(frame: FrameType) -> bool:
     """Tell whether what runs in `frame` is a method of a module that is not PyTorch's own."""
     path = frame.f_code.co_filename

@@ -5,7 +5,6 @@ Functions of PyTorch that cannot be recorded as they are written have stand-ins 
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections import OrderedDict
@@ -34,7 +33,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from pef.wording import listed
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import OWN, refusal
+from sambac.frontend.torch.errors import place_outside, refusal
 from sambac.frontend.torch.modules.guards import (
     keeping_classes,
     naming_derivatives,
@@ -349,13 +348,14 @@ class _FiniteNumbers(TorchFunctionMode):
         return result
 
     def _answered(self, assumed: bool, answer: bool) -> bool:
+        place = f" at {place_outside(sys._getframe())}"
         if not self.real:
             self.told[
-                f"{self.name} asks whether all numbers are finite{_place()}; it is compiled as if "
+                f"{self.name} asks whether all numbers are finite{place}; it is compiled as if "
                 "they were"
             ] = None
         elif answer is not assumed:
-            self.told[_place()] = None
+            self.told[place] = None
         return answer
 
 
@@ -381,11 +381,3 @@ def _require_finite(module: torch.nn.Module, example: Example, before: Before) -
             "the example inputs they are not; ask only of what overflows, and give inputs for "
             "which it does not"
         )
-
-
-def _place() -> str:
-    """Return where the module's code is."""
-    frame = sys._getframe(3)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
-        frame = frame.f_back
-    return f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import ast
 import dis
 import linecache
-import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -30,7 +29,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.overrides import TorchFunctionMode
 
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import OWN
+from sambac.frontend.torch.errors import OWN, place_outside
 from sambac.frontend.torch.modules.inputs import Example
 from sambac.frontend.torch.modules.memory import Before
 from sambac.frontend.torch.modules.tape import caller_of
@@ -157,12 +156,9 @@ class PassedChecks(TorchFunctionMode):
 
     def _tell(self, frame: FrameType, raising: range) -> None:
         self.raising.add((frame.f_code.co_filename, raising))
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(OWN):
-            frame = frame.f_back
-        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         self.told[
-            f"{self.name} checks values at {place}; a program does not, and computes as if the "
-            "check passed"
+            f"{self.name} checks values at {place_outside(frame)}; a program does not, and "
+            "computes as if the check passed"
         ] = None
 
 

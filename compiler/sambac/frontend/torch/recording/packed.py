@@ -10,7 +10,6 @@ PyTorch packs them. What recurrent layers alone read, and is padded again, needs
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,7 @@ from torch.nn.modules.rnn import LSTM, RNNBase
 from torch.utils.weak import WeakIdKeyDictionary
 
 from sambac.errors import CompileError
-from sambac.frontend.torch.errors import OWN
+from sambac.frontend.torch.errors import place_outside
 from sambac.frontend.torch.modules.inputs import Example
 from sambac.frontend.torch.modules.memory import Before
 from sambac.frontend.torch.modules.when_exported import call_copy
@@ -39,7 +38,6 @@ _KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _EXPECTED = ((RNNBase, "get_expected_hidden_size"), (LSTM, "get_expected_cell_size"))
 """What says the shapes of states, where it asks how many sequences there are as a number."""
 
-_NOT_THEIRS = (*OWN, os.path.dirname(torch.__file__))
 _PACK, _PAD = "_pack_padded_sequence", "_pad_packed_sequence"
 
 
@@ -176,7 +174,8 @@ class PackedSequences:
             padded = torch.cat([padded, behind])
         elif not steps.full:
             self.told[
-                f"{self.name} pads packed sequences to the longest one{_place()}; it is compiled "
+                f"{self.name} pads packed sequences to the longest one at "
+                f"{place_outside(sys._getframe())}; it is compiled "
                 f"as if that had all {sizes.steps} steps"
             ] = None
         return padded.transpose(0, 1) if batch_first else padded, steps.lengths.clone()
@@ -257,11 +256,3 @@ def require_full(
             f"{next(iter(packed.told))}, and the longest of the example inputs has {short[0]}; "
             "give pad_packed_sequence a total_length, or inputs of which one has all steps"
         )
-
-
-def _place() -> str:
-    """Return where the module's code is."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_NOT_THEIRS):
-        frame = frame.f_back
-    return f" at {os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
